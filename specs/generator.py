@@ -1,0 +1,197 @@
+"""Draw configurations and programs that put the allocator under pressure.
+
+The generator plays against the reference: it sees what is waiting, running and free, so that
+nearly every action it draws is possible, and it knows the admission arithmetic, so that it can
+aim at the few counts of free blocks at which allocators break.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from model.actions import (
+    Action,
+    Admit,
+    Arrive,
+    CompleteTransfers,
+    EndStep,
+    EvictBlocks,
+    Extend,
+    Finish,
+    Output,
+    Preempt,
+    Reset,
+)
+from model.allocation import predict
+from model.configuration import Configuration
+from model.dialect import Dialect
+from model.holding import Hit
+from model.program import Program
+from model.reference import ReferenceAllocator
+from model.release import PoppedBlocks
+from model.residency import free_copies
+from model.session import Session
+from model.startup import minimum_blocks, minimum_host_blocks
+
+ReferenceSession = Session[Hit, PoppedBlocks]
+
+MAX_REQUESTS = 5
+"""Requests alive at once: few, so that they share and collide."""
+FAMILIES = 2
+SPARE_BLOCKS = 10
+"""Blocks above the start-up minimum that a drawn pool has at most."""
+
+
+def draw_configuration(random: Random, dialect: Dialect) -> Configuration:
+    """A configuration that the engine would start with, at its minimum or just above."""
+    block_size = random.choice((2, 4))
+    pages = random.randint(3, 6)
+    max_model_len = block_size * pages - random.choice((0, 0, 1))
+    hisparse = random.random() < 0.85
+    draft = Configuration(
+        block_size=block_size,
+        num_host_blocks=1 if hisparse else 0,
+        num_resident_groups=random.choice((1, 1, 2)),
+        hot_blocks=random.choice((1, 1, 2)),
+        max_model_len=max_model_len,
+        max_num_batched_tokens=random.choice(
+            (max_model_len, max_model_len, 2 * max_model_len, 2 * block_size, block_size + 1)
+        ),
+        prefix_caching=random.random() < 0.85,
+        async_scheduling=random.random() < 0.3,
+        policy="priority" if random.random() < 0.3 else "fcfs",
+        watermark_blocks=random.choice((0, 0, 0, 1, 2)),
+        full_sequence_must_fit=random.random() < 0.7,
+        num_workers=random.choice((1, 1, 1, 2)),
+    )
+    return with_pools(
+        draft, dialect, random.randint(0, SPARE_BLOCKS), random.randint(0, SPARE_BLOCKS)
+    )
+
+
+def with_pools(
+    draft: Configuration, dialect: Dialect, spare: int, spare_host: int
+) -> Configuration:
+    """The same configuration with pools of so many blocks above the start-up minimum."""
+    values = {name: getattr(draft, name) for name in Configuration.__dataclass_fields__}
+    values["num_blocks"] = minimum_blocks(draft, dialect) + spare
+    if draft.hisparse:
+        values["num_host_blocks"] = minimum_host_blocks(draft, dialect) + spare_host
+    return Configuration(**values)
+
+
+def draw_program(random: Random, dialect: Dialect, num_actions: int) -> Program:
+    """Draw a configuration and ``num_actions`` actions, playing against the reference."""
+    configuration = draw_configuration(random, dialect)
+    session: ReferenceSession = Session(configuration, ReferenceAllocator(configuration, dialect))
+    actions: list[Action] = []
+    while len(actions) < num_actions and not session.dead:
+        action = draw_action(random, session)
+        session.do(action)
+        actions.append(action)
+    return Program(configuration, tuple(actions))
+
+
+def draw_action(random: Random, session: ReferenceSession) -> Action:
+    """One action that is possible now, the more likely the more it moves."""
+    options = possible_actions(session)
+    makers = [maker for _, maker in options]
+    weights = [weight for weight, _ in options]
+    return random.choices(makers, weights)[0](random, session)
+
+
+Maker = Callable[[Random, ReferenceSession], Action]
+
+
+def possible_actions(session: ReferenceSession) -> list[tuple[float, Maker]]:
+    between = session.between_steps
+    room = session.budget > 0
+    options: list[tuple[float, Maker]] = [(2.0 if session.scheduled else 0.5, _end_step)]
+    if len(session.requests) < MAX_REQUESTS:
+        options.append((3.0 if not session.requests else 0.8, _arrive))
+    if session.waiting and room and not session.preempted:
+        options.append((2.5, _admit))
+    if room and not session.admitting and len(session.scheduled) < len(session.running):
+        options.append((4.0, _extend))
+    if session.refused is not None:
+        options.append((5.0, _preempt))
+    if between and session.flight:
+        options.append((2.0, _output))
+    if between and any(
+        session.queued_transfers(w) for w in range(session.configuration.num_workers)
+    ):
+        options.append((2.0, _complete))
+    if between and session.requests:
+        options.append((0.5, _finish))
+        options.append((0.05, _reset))
+    if between and session.running:
+        options.append((0.05, _evict))
+    return options
+
+
+def _arrive(random: Random, session: ReferenceSession) -> Action:
+    c = session.configuration
+    longest = c.max_model_len - 1
+    prompt = random.choice((longest, random.randint(1, longest), filler_tokens(random, session)))
+    shared = random.choice((0, prompt, c.max_model_len, random.randint(0, longest)))
+    salt = random.choice((0, 0, 0, 1))
+    return Arrive(random.randrange(FAMILIES), shared, prompt, salt)
+
+
+def filler_tokens(random: Random, session: ReferenceSession) -> int:
+    """A prompt that leaves the free blocks at which a waiting hit is admitted only just."""
+    c = session.configuration
+    state = session.allocator.state  # type: ignore[attr-defined]
+    longest = c.max_model_len - 1
+    if not session.waiting:
+        return longest
+    request = random.choice(session.waiting)
+    hit, _ = session.allocator.lookup(request)
+    need = predict(state, request, request.num_tokens, hit, full_sequence=True)
+    window = free_copies(state, hit.host)
+    surplus = len(state.gpu.free) - need - random.randint(-1, max(window, 1))
+    per_page = 1 + (c.num_resident_groups if c.hisparse else 0)
+    return max(1, min(longest, surplus // per_page * c.block_size))
+
+
+def _tokens(random: Random, session: ReferenceSession) -> int:
+    """Whole chunks mostly, sometimes one that ends at or beside a page boundary."""
+    size = session.configuration.block_size
+    everything = session.configuration.max_model_len
+    return random.choice((everything, everything, 1, size, size + 1, 2 * size, 2 * size - 1))
+
+
+def _admit(random: Random, session: ReferenceSession) -> Action:
+    return Admit(random.randrange(len(session.waiting)), _tokens(random, session))
+
+
+def _extend(random: Random, session: ReferenceSession) -> Action:
+    return Extend(random.randrange(len(session.running)), _tokens(random, session))
+
+
+def _preempt(random: Random, session: ReferenceSession) -> Action:
+    return Preempt(random.randrange(len(session.running)))
+
+
+def _end_step(random: Random, session: ReferenceSession) -> Action:
+    return EndStep()
+
+
+def _output(random: Random, session: ReferenceSession) -> Action:
+    return Output()
+
+
+def _complete(random: Random, session: ReferenceSession) -> Action:
+    worker = random.randrange(session.configuration.num_workers)
+    return CompleteTransfers(worker, random.choice((1, 1, 2, 99)))
+
+
+def _finish(random: Random, session: ReferenceSession) -> Action:
+    return Finish(random.randrange(len(session.requests)), random.random() < 0.3)
+
+
+def _reset(random: Random, session: ReferenceSession) -> Action:
+    return Reset(random.random() < 0.3)
+
+
+def _evict(random: Random, session: ReferenceSession) -> Action:
+    return EvictBlocks(random.randrange(len(session.running)), random.randrange(4))
