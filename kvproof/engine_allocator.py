@@ -96,7 +96,7 @@ class EngineAllocator:
             watermark=(c.watermark_blocks + 0.5) / c.num_blocks if c.watermark_blocks else 0.0,
         )
         self._managers = self._manager.coordinator.single_type_managers
-        self._coordinator = get_hisparse_coordinator(self._manager) if c.hisparse else None
+        self._coordinator: Any = get_hisparse_coordinator(self._manager) if c.hisparse else None
         self._pool = self._manager.block_pool
         self._host_pool = self._managers[0].block_pool if c.hisparse else None
         self._indexer = self._managers[1 if c.hisparse else 0]
@@ -228,13 +228,14 @@ class EngineAllocator:
             advance([(str(request.id), tokens) for request, tokens in scheduled])
 
     def take_command(self) -> Rows:
-        pending = self._coordinator.pending_spills
         command = self._coordinator.build_offload_command()
         return tuple(
-            (t.transfer_id, self._ids[pending[t.transfer_id].page[0]], t.host_block_id)
-            + tuple(t.resident_block_ids)
+            (t.transfer_id, self._request_of(t), t.host_block_id, *t.resident_block_ids)
             for t in command.page_transfers
         )
+
+    def _request_of(self, transfer: Any) -> int:
+        return self._ids[self._coordinator.pending_spills[transfer.transfer_id].page[0]]
 
     def take_updates(self, scheduled: Sequence[Request]) -> Rows:
         if hasattr(self._coordinator, "take_residency_updates"):

@@ -27,7 +27,7 @@ from model.actions import (
 from model.allocator import AllocationFailedError, Allocator, BlocksT, HitT
 from model.configuration import Configuration
 from model.request import Request, Status, token_at
-from model.snapshot import Snapshot
+from model.snapshot import Snapshot, digest_of
 
 Event = tuple[Any, ...]
 """One thing that happened: a word, then integers and tuples."""
@@ -94,10 +94,38 @@ class Session(Generic[HitT, BlocksT]):
         blocks = [popped for _, popped in self._deferred]
         return self.allocator.snapshot(list(self.requests.values()), self.scheduled, blocks)
 
+    def fingerprint(self) -> str:
+        """Equal for sessions in which the same actions have the same outcomes."""
+        flight = [
+            (
+                [(r.id, count, life, samples) for r, count, life, samples in step.scheduled],
+                step.command,
+            )
+            for step in self.flight
+        ]
+        queues = ([r.id for r in self.waiting], [r.id for r in self.running], self._queues)
+        step = (list(self.scheduled), self.refused, self.preempted, self.admitting, self.dead)
+        progress = [
+            (r.placeholders, self._steps_done - r.last_step) for r in self.requests.values()
+        ]
+        fences = [fence - self._steps_done for fence, _ in self._deferred]
+        return digest_of((self.snapshot(), flight, queues, step, progress, fences, self._next_id))
+
     @property
     def between_steps(self) -> bool:
         """Whether no step is being built."""
         return not self.scheduled and not self.preempted
+
+    @property
+    def can_admit(self) -> bool:
+        """Whether a waiting request can be tried in the step being built."""
+        return bool(self.waiting) and not self.preempted and self.budget > 0
+
+    @property
+    def can_extend(self) -> bool:
+        """Whether a running request is left to be tried in the step being built."""
+        left = len(self.scheduled) < len(self.running)
+        return left and not self.admitting and self.budget > 0
 
     @property
     def budget(self) -> int:
@@ -158,7 +186,7 @@ class Session(Generic[HitT, BlocksT]):
     def extend(self, action: Extend) -> None:
         self._wait_for_output()
         ready = [r for r in self.running if r.id not in self.scheduled and self._remaining(r) > 0]
-        if self.admitting or not ready or self.budget <= 0:
+        if not ready or not self.can_extend:
             return
         request = ready[action.request % len(ready)]
         tokens = max(1, min(action.tokens, self._remaining(request), self.budget))
@@ -210,7 +238,7 @@ class Session(Generic[HitT, BlocksT]):
 
     def admit(self, action: Admit) -> None:
         self._wait_for_output()
-        if self.preempted or not self.waiting or self.budget <= 0:
+        if not self.can_admit:
             return
         request = self.waiting[action.request % len(self.waiting)]
         hit, hit_tokens = self.allocator.lookup(request)

@@ -6,7 +6,7 @@ whatever subject they come from.
 
 import json
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class PoolState(NamedTuple):
@@ -103,3 +103,21 @@ class Snapshot(NamedTuple):
 def digest_of(value: object) -> str:
     """A short fingerprint of a value of tuples and integers, equal in every process and Python."""
     return blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()
+
+
+def snapshot_from_json(data: list[Any]) -> Snapshot:
+    """Read a snapshot that went through JSON, where every tuple became a list."""
+    gpu, host, requests, copies, readers, transfers, *rest = data
+    return Snapshot(
+        PoolState(*_tuples(gpu)),
+        None if host is None else PoolState(*_tuples(host)),
+        tuple([RequestState(*_tuples(request)) for request in requests]),
+        _tuples(copies),
+        _tuples(readers),
+        tuple([TransferState(*_tuples(transfer)) for transfer in transfers]),
+        *_tuples(rest),
+    )
+
+
+def _tuples(values: list[Any]) -> tuple[Any, ...]:
+    return tuple([_tuples(value) if type(value) is list else value for value in values])

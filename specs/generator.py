@@ -5,8 +5,10 @@ nearly every action it draws is possible, and it knows the admission arithmetic,
 aim at the few counts of free blocks at which allocators break.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 from model.actions import (
     Action,
@@ -24,29 +26,32 @@ from model.actions import (
 from model.allocation import predict
 from model.configuration import Configuration
 from model.dialect import Dialect
-from model.holding import Hit
 from model.program import Program
 from model.reference import ReferenceAllocator
-from model.release import PoppedBlocks
 from model.residency import free_copies
 from model.session import Session
 from model.startup import minimum_blocks, minimum_host_blocks
 
-ReferenceSession = Session[Hit, PoppedBlocks]
+ReferenceSession = Session[Any, Any]
+"""A session on a ``ReferenceAllocator``."""
 
 MAX_REQUESTS = 5
 """Requests alive at once: few, so that they share and collide."""
-FAMILIES = 2
-SPARE_BLOCKS = 10
-"""Blocks above the start-up minimum that a drawn pool has at most."""
+SPARE_BLOCKS = (0, 0, 0, 0, 1, 1, 2, 3, 5, 10)
+"""Blocks above the start-up minimum that a drawn pool has."""
 
 
-def draw_configuration(random: Random, dialect: Dialect) -> Configuration:
-    """A configuration that the engine would start with, at its minimum or just above."""
+def draw_configuration(
+    random: Random, dialect: Dialect, modes: Mapping[str, Any] | None = None
+) -> Configuration:
+    """A configuration that the engine would start with, at its minimum or just above.
+
+    ``modes`` fixes fields of it.
+    """
     block_size = random.choice((2, 4))
     pages = random.randint(3, 6)
     max_model_len = block_size * pages - random.choice((0, 0, 1))
-    hisparse = random.random() < 0.85
+    hisparse = random.random() < 0.8
     draft = Configuration(
         block_size=block_size,
         num_host_blocks=1 if hisparse else 0,
@@ -58,30 +63,29 @@ def draw_configuration(random: Random, dialect: Dialect) -> Configuration:
         ),
         prefix_caching=random.random() < 0.85,
         async_scheduling=random.random() < 0.3,
-        policy="priority" if random.random() < 0.3 else "fcfs",
+        policy="priority" if random.random() < 0.4 else "fcfs",
         watermark_blocks=random.choice((0, 0, 0, 1, 2)),
         full_sequence_must_fit=random.random() < 0.7,
         num_workers=random.choice((1, 1, 1, 2)),
     )
-    return with_pools(
-        draft, dialect, random.randint(0, SPARE_BLOCKS), random.randint(0, SPARE_BLOCKS)
-    )
+    draft = replace(draft, **(modes or {}))
+    return with_pools(draft, dialect, random.choice(SPARE_BLOCKS), random.choice(SPARE_BLOCKS))
 
 
 def with_pools(
     draft: Configuration, dialect: Dialect, spare: int, spare_host: int
 ) -> Configuration:
     """The same configuration with pools of so many blocks above the start-up minimum."""
-    values = {name: getattr(draft, name) for name in Configuration.__dataclass_fields__}
-    values["num_blocks"] = minimum_blocks(draft, dialect) + spare
-    if draft.hisparse:
-        values["num_host_blocks"] = minimum_host_blocks(draft, dialect) + spare_host
-    return Configuration(**values)
+    hosts = minimum_host_blocks(draft, dialect) + spare_host if draft.hisparse else 0
+    blocks = minimum_blocks(draft, dialect) + spare
+    return replace(draft, num_blocks=blocks, num_host_blocks=hosts)
 
 
-def draw_program(random: Random, dialect: Dialect, num_actions: int) -> Program:
+def draw_program(
+    random: Random, dialect: Dialect, num_actions: int, modes: Mapping[str, Any] | None = None
+) -> Program:
     """Draw a configuration and ``num_actions`` actions, playing against the reference."""
-    configuration = draw_configuration(random, dialect)
+    configuration = draw_configuration(random, dialect, modes)
     session: ReferenceSession = Session(configuration, ReferenceAllocator(configuration, dialect))
     actions: list[Action] = []
     while len(actions) < num_actions and not session.dead:
@@ -104,13 +108,12 @@ Maker = Callable[[Random, ReferenceSession], Action]
 
 def possible_actions(session: ReferenceSession) -> list[tuple[float, Maker]]:
     between = session.between_steps
-    room = session.budget > 0
-    options: list[tuple[float, Maker]] = [(2.0 if session.scheduled else 0.5, _end_step)]
+    options: list[tuple[float, Maker]] = [(4.0 if session.scheduled else 0.3, _end_step)]
     if len(session.requests) < MAX_REQUESTS:
-        options.append((3.0 if not session.requests else 0.8, _arrive))
-    if session.waiting and room and not session.preempted:
-        options.append((2.5, _admit))
-    if room and not session.admitting and len(session.scheduled) < len(session.running):
+        options.append((3.0 if not session.waiting else 0.5, _arrive))
+    if session.can_admit:
+        options.append((4.0, _admit))
+    if session.can_extend:
         options.append((4.0, _extend))
     if session.refused is not None:
         options.append((5.0, _preempt))
@@ -119,7 +122,7 @@ def possible_actions(session: ReferenceSession) -> list[tuple[float, Maker]]:
     if between and any(
         session.queued_transfers(w) for w in range(session.configuration.num_workers)
     ):
-        options.append((2.0, _complete))
+        options.append((4.0, _complete))
     if between and session.requests:
         options.append((0.5, _finish))
         options.append((0.05, _reset))
@@ -131,10 +134,15 @@ def possible_actions(session: ReferenceSession) -> list[tuple[float, Maker]]:
 def _arrive(random: Random, session: ReferenceSession) -> Action:
     c = session.configuration
     longest = c.max_model_len - 1
-    prompt = random.choice((longest, random.randint(1, longest), filler_tokens(random, session)))
-    shared = random.choice((0, prompt, c.max_model_len, random.randint(0, longest)))
-    salt = random.choice((0, 0, 0, 1))
-    return Arrive(random.randrange(FAMILIES), shared, prompt, salt)
+    prompt = random.choice(
+        (longest, longest, random.randint(1, longest), filler_tokens(random, session))
+    )
+    shared = random.choice(
+        (0, prompt, c.max_model_len, c.max_model_len, random.randint(0, longest))
+    )
+    family = random.choice((0, 0, 0, 1))
+    salt = int(random.random() < 0.1)
+    return Arrive(family, shared, prompt, salt)
 
 
 def filler_tokens(random: Random, session: ReferenceSession) -> int:
@@ -169,6 +177,10 @@ def _extend(random: Random, session: ReferenceSession) -> Action:
 
 
 def _preempt(random: Random, session: ReferenceSession) -> Action:
+    """Rather a victim that is already scheduled in this step, where the policy allows it."""
+    victims = [n for n, r in enumerate(session.running) if r.id in session.scheduled]
+    if victims and random.random() < 0.7:
+        return Preempt(random.choice(victims))
     return Preempt(random.randrange(len(session.running)))
 
 
@@ -182,7 +194,7 @@ def _output(random: Random, session: ReferenceSession) -> Action:
 
 def _complete(random: Random, session: ReferenceSession) -> Action:
     worker = random.randrange(session.configuration.num_workers)
-    return CompleteTransfers(worker, random.choice((1, 1, 2, 99)))
+    return CompleteTransfers(worker, random.choice((1, 2, 99, 99)))
 
 
 def _finish(random: Random, session: ReferenceSession) -> Action:

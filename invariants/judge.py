@@ -1,0 +1,62 @@
+"""The judge: walks along one trace and reports every rule that a step breaks."""
+
+from collections.abc import Sequence
+
+from invariants.ghost import Ghost
+from invariants.rules import RULES, Rule
+from invariants.transition import Transition
+from invariants.verdict import Breach
+from model.actions import Action
+from model.configuration import Configuration
+from model.dialect import Dialect
+from model.reference import ReferenceAllocator
+from model.session import Response, Session
+from model.snapshot import Snapshot
+
+NEVER_WRITTEN = "was preempted before it wrote it"
+
+
+class Judge:
+    """Judges the steps of one program, in order.
+
+    A rule that the dialect breaks by design is not judged; ``waived`` names it with the reason.
+    """
+
+    def __init__(
+        self, configuration: Configuration, dialect: Dialect, rules: Sequence[Rule] = RULES
+    ) -> None:
+        waived = dict(dialect.by_design)
+        self.waived = {rule.id: waived[rule.id] for rule in rules if rule.id in waived}
+        self._rules = [rule for rule in rules if rule.id not in waived]
+        self._configuration = configuration
+        self._dialect = dialect
+        self._ghost = Ghost(configuration.block_size, configuration.hisparse)
+        self._before = initial_snapshot(configuration, dialect)
+        self._index = 0
+
+    def judge(self, action: Action, response: Response, after: Snapshot) -> list[Breach]:
+        """The breaches of the next step."""
+        self._ghost.advance(self._before, action, response, after)
+        transition = Transition(
+            self._configuration, self._dialect, self._before, action, response, after, self._ghost
+        )
+        breaches: list[Breach] = []
+        for rule in self._rules:
+            if rule.of_state and not transition.changed:
+                continue
+            evidence = tuple(line for check in rule.predicates for line in check(transition))
+            if evidence:
+                breaches.append(Breach(rule.id, self._index, evidence, self._known(evidence)))
+        self._before = after
+        self._index += 1
+        return breaches
+
+    def _known(self, evidence: tuple[str, ...]) -> str | None:
+        if "K2" in self._dialect.known_defects and any(NEVER_WRITTEN in e for e in evidence):
+            return "K2"
+        return None
+
+
+def initial_snapshot(configuration: Configuration, dialect: Dialect) -> Snapshot:
+    """The state before the first action: all blocks free, nothing known."""
+    return Session(configuration, ReferenceAllocator(configuration, dialect)).snapshot()

@@ -1,0 +1,81 @@
+"""The rule of the free block queue's order."""
+
+from collections.abc import Iterator
+
+from invariants.transition import Transition
+from model.actions import Admit, EndStep, Extend, Finish, Preempt, Reset
+from model.snapshot import PoolState
+
+
+def eviction_order(transition: Transition) -> Iterator[str]:
+    """I11."""
+    unmoved = transition.before.gpu.free == transition.after.gpu.free
+    if unmoved or isinstance(transition.action, Reset) or _is_compound(transition):
+        return
+    if transition.allocation is not None:
+        yield from _handed_out_from_the_head(transition)
+    else:
+        yield from _freed_to_the_right_end(transition)
+    if isinstance(transition.action, Admit | Extend | EndStep | Finish | Preempt):
+        yield from _copies_leave_tail_first(transition)
+
+
+def _is_compound(transition: Transition) -> bool:
+    """Whether several updates of the queue followed each other, so that its order tells little."""
+    if isinstance(transition.action, Admit | Extend):
+        return len(transition.response) > 1
+    return isinstance(transition.action, EndStep) and transition.happened("ended")
+
+
+def _handed_out_from_the_head(transition: Transition) -> Iterator[str]:
+    """New blocks are the longest unused ones, apart from those that the hit itself pinned."""
+    fresh = set(transition.new_gpu_blocks)
+    after = set(transition.after.gpu.free)
+    for block in transition.before.gpu.free:
+        if not fresh:
+            return
+        if block in after:
+            left = sorted(fresh)
+            yield f"blocks {left} were handed out before block {block}, which was ahead of them"
+            return
+        fresh.discard(block)
+
+
+def _freed_to_the_right_end(transition: Transition) -> Iterator[str]:
+    """Blocks without a key are queued before all others, cached and readable ones behind."""
+    before, after = transition.before.gpu, transition.after.gpu
+    stayed = [block for block in after.free if block in set(before.free)]
+    if not stayed or not transition.configuration.prefix_caching:
+        return
+    first, last = after.free.index(stayed[0]), after.free.index(stayed[-1])
+    keyed = {block for block, _, _ in before.keys} | {block for block, _, _ in after.keys}
+    for place, block in enumerate(after.free):
+        if block in before.free:
+            continue
+        findable = block in keyed or _newly_watched(block, before, after)
+        if findable and place < last:
+            yield f"cached block {block} was freed ahead of blocks that were free before it"
+        if not findable and place > first and block not in after.watched:
+            yield f"block {block} without a key was freed behind blocks that can still be found"
+
+
+def _newly_watched(block: int, before: PoolState, after: PoolState) -> bool:
+    return block in after.watched and block not in before.watched
+
+
+def _copies_leave_tail_first(transition: Transition) -> Iterator[str]:
+    """Pages unpinned by one update or one release: the tail of the prefix is reused first.
+
+    Pages that others held too are left out: the last holder's update decided their place.
+    """
+    place = {block: index for index, block in enumerate(transition.after.gpu.free)}
+    counts = transition.before.gpu.counts
+    freed = {block for block in place if counts[block] == 1}
+    watched = set(transition.after.gpu.watched)
+    for request in transition.before.requests:
+        for row in request.resident:
+            pinned = [block for page, block in enumerate(row) if page not in request.unpinned]
+            blocks = [block for block in pinned if block in freed and block in watched]
+            places = [place[block] for block in blocks]
+            if places != sorted(places, reverse=True):
+                yield f"pages of request {request.id} left head first, blocks {blocks}"

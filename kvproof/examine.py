@@ -1,0 +1,153 @@
+"""Examine one program on a subject: lockstep with the reference, and the judge on every step."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import tee
+
+from invariants.judge import Judge, initial_snapshot
+from invariants.rules import RULES, Rule
+from invariants.verdict import Breach
+from kvproof.errors import CouldNotRun
+from kvproof.subjects import Subject
+from kvproof.subjects.reference import ReferenceSubject
+from model.dialect import Dialect
+from model.program import Program
+from model.reference import ReferenceAllocator
+from model.session import Session
+from model.snapshot import digest_of
+from model.trace import Trace
+from specs.goals import GoalWatcher
+
+
+@dataclass(slots=True)
+class Examination:
+    """What one program came to."""
+
+    program: Program
+    breaches: list[Breach] = field(default_factory=list)
+    """The first breach of each rule, in the order of the steps."""
+    actions_run: int = 0
+    actions_moving: int = 0
+    """Actions that changed the state."""
+    goals: Counter[str] = field(default_factory=Counter)
+
+    def add(self, breaches: Iterable[Breach]) -> None:
+        known = {(breach.rule, breach.known) for breach in self.breaches}
+        for breach in breaches:
+            if (breach.rule, breach.known) not in known:
+                known.add((breach.rule, breach.known))
+                self.breaches.append(breach)
+
+    @property
+    def rules_broken(self) -> set[str]:
+        return {breach.rule for breach in self.breaches}
+
+
+@dataclass(frozen=True, slots=True)
+class Examiner:
+    """Runs programs on a subject beside the reference under a dialect.
+
+    ``rules`` are those to judge; none means lockstep only.
+    """
+
+    subject: Subject
+    dialect: Dialect
+    rules: Sequence[Rule] = RULES
+    watch_goals: bool = True
+
+    def examine(self, program: Program) -> Examination:
+        trace = None if self._is_the_reference else self.subject.run(program)
+        return self.compare(program, trace)
+
+    def examine_many(self, programs: Iterable[Program]) -> Iterator[Examination]:
+        """Examine programs in order; the subject runs ahead of the reference."""
+        ours, theirs = tee(programs)
+        if self._is_the_reference:
+            for program in ours:
+                yield self.compare(program, None)
+            return
+        for trace in self.subject.run_many(theirs):
+            yield self.compare(next(ours), trace)
+
+    @property
+    def _is_the_reference(self) -> bool:
+        """Whether the subject is the very model that it would be compared with."""
+        subject = self.subject
+        return isinstance(subject, ReferenceSubject) and subject.runs_as == self.dialect
+
+    def compare(self, program: Program, trace: Trace | None) -> Examination:
+        """Walk the reference beside a trace of the subject, up to the first difference."""
+        if trace is not None and trace.ending == "error":
+            raise CouldNotRun(f"{trace.subject} could not run a program: {trace.failure}")
+        result = Examination(program)
+        session = Session(
+            program.configuration, ReferenceAllocator(program.configuration, self.dialect)
+        )
+        judge = Judge(program.configuration, self.dialect, self.rules) if self.rules else None
+        goals = GoalWatcher(program.configuration, self.dialect)
+        before = initial_snapshot(program.configuration, self.dialect)
+        for index, action in enumerate(program.actions):
+            response = session.do(action)
+            after = session.snapshot()
+            result.actions_run += 1
+            result.actions_moving += after != before
+            if trace is not None and not _agrees(trace, index, (response, after)):
+                self._diverged(result, trace, index)
+                break
+            if judge is not None:
+                result.add(judge.judge(action, response, after))
+            if self.watch_goals:
+                goals.watch(before, action, response, after)
+            before = after
+            if session.dead:
+                break
+        result.goals = goals.seen
+        return result
+
+    def _diverged(self, result: Examination, trace: Trace, index: int) -> None:
+        """The subject answered differently: judge its own states, and report the difference."""
+        if index >= len(trace.steps) and trace.ending in ("crashed", "hung"):
+            rule = "crash" if trace.ending == "crashed" else "hang"
+            result.add([Breach(rule, index, (trace.failure or trace.ending,))])
+            return
+        own = self.subject.run(result.program, "all")
+        if self.rules:
+            result.breaches = []
+            result.add(judge_trace(own, self.dialect, self.rules))
+        result.add([Breach("lockstep", index, self._difference(result.program, own, index))])
+
+    def _difference(self, program: Program, own: Trace, index: int) -> tuple[str, ...]:
+        reference = ReferenceSubject(self.dialect, None, "model").run(program, "all")
+        if index >= len(own.steps) or index >= len(reference.steps):
+            return (
+                f"the model took {len(reference.steps)} actions, {own.subject} {len(own.steps)}",
+            )
+        mine, theirs = reference.steps[index], own.steps[index]
+        lines: list[str] = []
+        if mine.response != theirs.response:
+            lines.append(f"model answers {mine.response}, {own.subject} {theirs.response}")
+        if mine.snapshot is not None and theirs.snapshot is not None:
+            for name, ours, other in zip(
+                mine.snapshot._fields, mine.snapshot, theirs.snapshot, strict=True
+            ):
+                if ours != other:
+                    lines.append(f"{name} differs")
+        return tuple(lines) or (
+            "the digests differ once, and not again: the subject is not stable",
+        )
+
+
+def _agrees(trace: Trace, index: int, outcome: object) -> bool:
+    return index < len(trace.steps) and trace.steps[index].digest == digest_of(outcome)
+
+
+def judge_trace(trace: Trace, dialect: Dialect, rules: Sequence[Rule] = RULES) -> list[Breach]:
+    """Judge a trace that holds the states: the breaches of its own steps."""
+    judge = Judge(trace.program.configuration, dialect, rules)
+    breaches: list[Breach] = []
+    for action, step in zip(trace.program.actions, trace.steps, strict=False):
+        if step.snapshot is None:
+            break
+        breaches += judge.judge(action, step.response, step.snapshot)
+    return breaches

@@ -1,0 +1,69 @@
+"""The reference model as a subject: it runs in this process, under one dialect."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from kvproof.subjects.subject import Snapshots
+from model.actions import Action
+from model.dialect import Dialect
+from model.program import Program
+from model.reference import ReferenceAllocator
+from model.session import Session
+from model.snapshot import digest_of
+from model.trace import Ending, Step, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceSubject:
+    """Anything that the model raises beyond running out of blocks is a bug of the model, and
+    propagates."""
+
+    runs_as: Dialect
+    dialect: Dialect | None
+    name: str
+
+    def run(self, program: Program, snapshots: Snapshots = "digests") -> Trace:
+        started = time.perf_counter()
+        allocator = ReferenceAllocator(program.configuration, self.runs_as)
+        session = Session(program.configuration, allocator)
+        steps: list[Step] = []
+        for action in program.actions:
+            steps.append(_step(session, action, snapshots))
+            if session.dead:
+                break
+        ending: Ending = "raised" if session.dead else "ended"
+        seconds = time.perf_counter() - started
+        return Trace(self.name, program, tuple(steps), ending, session.failure, seconds)
+
+    def run_many(
+        self, programs: Iterable[Program], snapshots: Snapshots = "digests"
+    ) -> Iterator[Trace]:
+        for program in programs:
+            yield self.run(program, snapshots)
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def reference_subject(dialect: Dialect) -> ReferenceSubject:
+    """The reference under one dialect, which is also the one that it is compared with."""
+    return ReferenceSubject(dialect, dialect, f"reference:{dialect.name}")
+
+
+def _step(session: Session[Any, Any], action: Action, snapshots: Snapshots) -> Step:
+    response = session.do(action)
+    if snapshots == "none":
+        return Step(response, "")
+    snapshot = session.snapshot()
+    digest = digest_of((response, snapshot))
+    return Step(response, digest, snapshot if snapshots == "all" else None)

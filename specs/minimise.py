@@ -1,0 +1,149 @@
+"""Minimise a program that fails: delta debugging, until no single action can be removed.
+
+Hypothesis shrinks what it drew; this pass works on the program itself, so that every finding,
+from whatever search, ends locally minimal.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+
+from model.actions import Action
+from model.configuration import Configuration, problem_of
+from model.dialect import Dialect
+from model.program import Program
+from specs.shortest import shortest
+
+Fails = Callable[[Program], bool]
+"""Whether a program still shows the very failure that is to be kept."""
+
+PLAIN = Configuration()
+MODES = (
+    "async_scheduling",
+    "num_workers",
+    "num_resident_groups",
+    "policy",
+    "watermark_blocks",
+    "hot_blocks",
+    "full_sequence_must_fit",
+    "prefix_caching",
+)
+"""Configuration fields with a plain value, in the order in which they are made plain."""
+SIZES = ("num_blocks", "num_host_blocks", "max_model_len", "max_num_batched_tokens")
+
+
+def minimise(program: Program, fails: Fails, dialect: Dialect) -> Program:
+    """A small program with the same failure, from which no action can be removed."""
+    program = reduce(program, fails)
+    hosts = PLAIN.num_host_blocks if program.configuration.hisparse else 0
+    plain = replace(PLAIN, num_host_blocks=hosts)
+    own = replace(plain, **{name: getattr(program.configuration, name) for name in MODES})
+    for modes in dict.fromkeys((plain, own)):
+        shorter = shortest(modes, fails, dialect, len(program.actions))
+        if shorter is not None:
+            return reduce(shorter, fails)
+    return program
+
+
+def reduce(program: Program, fails: Fails) -> Program:
+    """Take away whatever can go: actions, modes of the configuration, sizes and numbers."""
+    while True:
+        smaller = program
+        for shrink in (remove_chunks, plainer_modes, smaller_sizes, smaller_numbers, remove_pairs):
+            smaller = shrink(smaller, fails)
+        if smaller == program:
+            return program
+        program = smaller
+
+
+def remove_chunks(program: Program, fails: Fails) -> Program:
+    """Remove runs of actions, halving their length down to single ones, until none can go."""
+    length = max(len(program.actions) // 2, 1)
+    while True:
+        shorter = _first_failing(_without_runs(program, length), fails)
+        if shorter is not None:
+            program = shorter
+        elif length == 1:
+            return program
+        else:
+            length //= 2
+
+
+def _without_runs(program: Program, length: int) -> Iterator[Program]:
+    for start in range(len(program.actions) - length, -1, -1):
+        actions = program.actions[:start] + program.actions[start + length :]
+        yield replace(program, actions=actions)
+
+
+def remove_pairs(program: Program, fails: Fails) -> Program:
+    """Remove two actions at once: an arrival and its admission go only together."""
+    count = len(program.actions)
+    for last in range(count - 1, 0, -1):
+        for first in range(last):
+            kept = tuple(a for n, a in enumerate(program.actions) if n not in (first, last))
+            if fails(replace(program, actions=kept)):
+                return remove_pairs(replace(program, actions=kept), fails)
+    return program
+
+
+def plainer_modes(program: Program, fails: Fails) -> Program:
+    for name in MODES:
+        plain = replace(program.configuration, **{name: getattr(PLAIN, name)})
+        program = _with_configuration(program, plain, fails) or program
+    return program
+
+
+def smaller_sizes(program: Program, fails: Fails) -> Program:
+    for name in SIZES:
+        while True:
+            size = getattr(program.configuration, name)
+            smaller = _with_configuration(
+                program, replace(program.configuration, **{name: size - 1}), fails
+            )
+            if smaller is None:
+                break
+            program = smaller
+    return program
+
+
+def _with_configuration(
+    program: Program, configuration: Configuration, fails: Fails
+) -> Program | None:
+    if configuration == program.configuration or problem_of(configuration):
+        return None
+    changed = replace(program, configuration=configuration)
+    return changed if fails(changed) else None
+
+
+def smaller_numbers(program: Program, fails: Fails) -> Program:
+    """Lower each number of each action: to 0, to its half, by one."""
+    for index in range(len(program.actions)):
+        for field in fields(program.actions[index]):
+            while True:
+                action = program.actions[index]
+                lower = _first_failing(
+                    (
+                        replace(program, actions=_replaced(program.actions, index, smaller))
+                        for smaller in _lower(action, field.name)
+                    ),
+                    fails,
+                )
+                if lower is None:
+                    break
+                program = lower
+    return program
+
+
+def _lower(action: Action, name: str) -> Iterator[Action]:
+    value = getattr(action, name)
+    for smaller in dict.fromkeys((0, value // 2, value - 1)):
+        if 0 <= smaller < value:
+            number = bool(smaller) if isinstance(value, bool) else smaller
+            yield replace(action, **{name: number})  # type: ignore[arg-type]
+
+
+def _replaced(actions: tuple[Action, ...], index: int, action: Action) -> tuple[Action, ...]:
+    return (*actions[:index], action, *actions[index + 1 :])
+
+
+def _first_failing(candidates: Iterator[Program], fails: Fails) -> Program | None:
+    return next((candidate for candidate in candidates if fails(candidate)), None)
