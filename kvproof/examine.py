@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import tee
 
 from invariants.judge import Judge, initial_snapshot
@@ -55,6 +55,19 @@ class Examiner:
     dialect: Dialect
     rules: Sequence[Rule] = RULES
     watch_goals: bool = True
+
+    def exact(self, rule: str) -> "Examiner":
+        """The same examiner, looking for one rule only."""
+        only = tuple(r for r in self.rules if r.id == rule)
+        return replace(self, rules=only, watch_goals=False)
+
+    def shrinkers(self, rule: str) -> tuple["Examiner", ...]:
+        """Whom to shrink a failing program on: the reference, which is faster, then the subject.
+
+        What comes out counts only if the subject breaks the rule too.
+        """
+        model = ReferenceSubject(self.dialect, None, "model")
+        return (replace(self.exact(rule), subject=model), self.exact(rule))
 
     def examine(self, program: Program) -> Examination:
         trace = None if self._is_the_reference else self.subject.run(program)

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
@@ -13,18 +13,26 @@ from hypothesis.stateful import get_state_machine_test
 
 from invariants.rules import RULES, Rule
 from invariants.verdict import Breach
+from kvproof.diff import PairExaminer
 from kvproof.errors import CouldNotRun
 from kvproof.examine import Examination, Examiner
-from kvproof.subjects.reference import ReferenceSubject
 from model.dialect import Dialect
 from model.program import Program
-from model.startup import below_minimum
 from specs.generator import draw_program
 from specs.goals import GOALS, unreachable_goals
 from specs.machine import BreachFoundError, machine_for
 from specs.minimise import minimise
 
+AnyExaminer = Examiner | PairExaminer
 Verdict = Literal["clean", "counterexample", "incomplete"]
+
+
+PROFILE = "pr"
+UNTIL_TIME_IS_UP = 1_000_000
+
+
+class OutOfTimeError(Exception):
+    """Ends a Hypothesis run whose time is up: it has no budget of its own in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +69,15 @@ class Outcome:
         return "incomplete" if self.unmet or not self.programs else "clean"
 
 
+Progress = Callable[[Outcome], None]
+"""Told how far a search is."""
+
+
 @dataclass(slots=True)
 class Hunt:
     """One search under way: counts, and the first failing program of each rule."""
 
-    examiner: Examiner
+    examiner: AnyExaminer
     outcome: Outcome
     only: str | None
     deadline: float | None
@@ -91,7 +103,9 @@ class Hunt:
         return self.deadline is not None and time.monotonic() > self.deadline
 
 
-def start_hunt(examiner: Examiner, run_seed: int, only: str | None, seconds: float | None) -> Hunt:
+def start_hunt(
+    examiner: AnyExaminer, run_seed: int, only: str | None, seconds: float | None
+) -> Hunt:
     outcome = Outcome(examiner.subject.name, examiner.dialect.name, run_seed)
     outcome.waived = dict(examiner.dialect.by_design)
     deadline = None if seconds is None else time.monotonic() + seconds
@@ -103,33 +117,39 @@ def rules_for(only: str | None) -> tuple[Rule, ...]:
 
 
 def search(
-    examiner: Examiner,
+    examiner: AnyExaminer,
     run_seed: int,
     only: str | None = None,
     max_examples: int | None = None,
     seconds: float | None = None,
+    progress: Progress = lambda outcome: None,
 ) -> Outcome:
     """Let Hypothesis play; one finding per rule, each round without the rules found before."""
     started = time.monotonic()
     hunt = start_hunt(examiner, run_seed, only, seconds)
-    left = max_examples or settings().max_examples
+    profile = settings.get_profile(PROFILE)
+    left = max_examples or (UNTIL_TIME_IS_UP if seconds else profile.max_examples)
     while left > 0 and not hunt.over:
         before = hunt.outcome.programs
-        rule = _one_round(hunt, run_seed + len(hunt.failing), left)
+        rule = _one_round(hunt, run_seed + len(hunt.failing), left, progress)
         left -= hunt.outcome.programs - before
         if rule is None or only is not None:
             break
     return _conclude(hunt, started)
 
 
-def _one_round(hunt: Hunt, round_seed: int, examples: int) -> str | None:
+def _one_round(hunt: Hunt, round_seed: int, examples: int, progress: Progress) -> str | None:
     """Run machines until one breaks a rule that is not known yet; return the rule."""
     found: list[tuple[str, Program]] = []
 
     def finished(program: Program) -> None:
-        if hunt.over or not program.actions:
+        if hunt.over:
+            raise OutOfTimeError
+        if not program.actions:
             return
-        for rule in sorted(hunt.take(hunt.examiner.examine(program)) - set(hunt.failing)):
+        broken = hunt.take(hunt.examiner.examine(program))
+        progress(hunt.outcome)
+        for rule in sorted(broken - set(hunt.failing)):
             found.append((rule, program))
             raise BreachFoundError(rule)
 
@@ -137,6 +157,7 @@ def _one_round(hunt: Hunt, round_seed: int, examples: int) -> str | None:
     test = get_state_machine_test(
         machine,
         settings=settings(
+            settings.get_profile(PROFILE),
             max_examples=examples,
             database=None,
             print_blob=False,
@@ -147,7 +168,9 @@ def _one_round(hunt: Hunt, round_seed: int, examples: int) -> str | None:
     )
     try:
         seed(round_seed)(test)()
-    except (BreachFoundError, Flaky):
+    except (BreachFoundError, OutOfTimeError, Flaky):
+        if not found:
+            return None
         rule, program = found[0]
         hunt.failing[rule] = program
         return rule
@@ -155,13 +178,13 @@ def _one_round(hunt: Hunt, round_seed: int, examples: int) -> str | None:
 
 
 def soak(
-    examiner: Examiner,
+    examiner: AnyExaminer,
     run_seed: int,
     programs: int | None = None,
     seconds: float | None = None,
     only: str | None = None,
     actions: int = 60,
-    progress: Callable[[Outcome], None] = lambda outcome: None,
+    progress: Progress = lambda outcome: None,
 ) -> Outcome:
     """The bare seeded loop: volume. Programs of one seed are always the same."""
     started = time.monotonic()
@@ -193,7 +216,7 @@ def _conclude(hunt: Hunt, started: float) -> Outcome:
     outcome = hunt.outcome
     for rule, program in hunt.failing.items():
         outcome.findings.append(minimised(hunt.examiner, rule, program))
-    if hunt.only is None:
+    if hunt.only is None and hunt.examiner.watch_goals:
         unreachable = unreachable_goals(hunt.examiner.dialect)
         missed = (goal for goal in GOALS if goal not in unreachable and not outcome.goals[goal])
         outcome.unmet = tuple(missed)
@@ -201,16 +224,10 @@ def _conclude(hunt: Hunt, started: float) -> Outcome:
     return outcome
 
 
-def minimised(examiner: Examiner, rule: str, program: Program) -> Finding:
-    """Shrink a failing program, in configurations that the engine would start with.
-
-    Where the reference itself breaks the rule it is shrunk there, which is faster; what comes out
-    counts only if the subject breaks the rule in the same way.
-    """
-    rules = tuple(r for r in RULES if r.id == rule)
-    exact = replace(examiner, rules=rules, watch_goals=False)
-    model = ReferenceSubject(examiner.dialect, None, "model")
-    for shrinker in (replace(exact, subject=model), exact):
+def minimised(examiner: AnyExaminer, rule: str, program: Program) -> Finding:
+    """Shrink a failing program, in configurations that the engine would start with."""
+    exact = examiner.exact(rule)
+    for shrinker in examiner.shrinkers(rule):
         small = _shrunk(shrinker, rule, program)
         breaches = [b for b in exact.examine(small).breaches if b.rule == rule] if small else []
         if small and breaches:
@@ -218,10 +235,9 @@ def minimised(examiner: Examiner, rule: str, program: Program) -> Finding:
     raise CouldNotRun(f"{examiner.subject.name} broke {rule} once and not again: it is not stable")
 
 
-def _shrunk(examiner: Examiner, rule: str, program: Program) -> Program | None:
+def _shrunk(examiner: AnyExaminer, rule: str, program: Program) -> Program | None:
     def fails(candidate: Program) -> bool:
-        legal = below_minimum(candidate.configuration, examiner.dialect) is None
-        return legal and rule in examiner.examine(candidate).rules_broken
+        return rule in examiner.examine(candidate).rules_broken
 
     if not fails(program):
         return None

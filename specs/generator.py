@@ -63,7 +63,7 @@ def draw_configuration(
         ),
         prefix_caching=random.random() < 0.85,
         async_scheduling=random.random() < 0.3,
-        policy="priority" if random.random() < 0.4 else "fcfs",
+        policy="priority" if random.random() < 0.5 else "fcfs",
         watermark_blocks=random.choice((0, 0, 0, 1, 2)),
         full_sequence_must_fit=random.random() < 0.7,
         num_workers=random.choice((1, 1, 1, 2)),
@@ -116,7 +116,7 @@ def possible_actions(session: ReferenceSession) -> list[tuple[float, Maker]]:
     if session.can_extend:
         options.append((4.0, _extend))
     if session.refused is not None:
-        options.append((5.0, _preempt))
+        options.append((8.0, _preempt))
     if between and session.flight:
         options.append((2.0, _output))
     if between and any(

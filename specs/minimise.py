@@ -9,8 +9,9 @@ from dataclasses import fields, replace
 
 from model.actions import Action
 from model.configuration import Configuration, problem_of
-from model.dialect import Dialect
+from model.dialect import DIALECTS, Dialect
 from model.program import Program
+from model.startup import below_minimum
 from specs.shortest import shortest
 
 Fails = Callable[[Program], bool]
@@ -32,16 +33,25 @@ SIZES = ("num_blocks", "num_host_blocks", "max_model_len", "max_num_batched_toke
 
 
 def minimise(program: Program, fails: Fails, dialect: Dialect) -> Program:
-    """A small program with the same failure, from which no action can be removed."""
-    program = reduce(program, fails)
+    """A small program with the same failure, from which no action can be removed.
+
+    Its pools are such that ``dialect`` starts with them, and every other dialect too if the
+    failure can be had so: then the program can be replayed on every release.
+    """
+    program = reduce(program, lambda p: _starts(p, (dialect,)) and fails(p))
+    everywhere = tuple(DIALECTS.values())
     hosts = PLAIN.num_host_blocks if program.configuration.hisparse else 0
     plain = replace(PLAIN, num_host_blocks=hosts)
     own = replace(plain, **{name: getattr(program.configuration, name) for name in MODES})
     for modes in dict.fromkeys((plain, own)):
-        shorter = shortest(modes, fails, dialect, len(program.actions))
-        if shorter is not None:
-            return reduce(shorter, fails)
+        found = shortest(modes, fails, dialect, len(program.actions) + 1)
+        if found is not None:
+            return reduce(found, lambda p: _starts(p, everywhere) and fails(p))
     return program
+
+
+def _starts(program: Program, dialects: tuple[Dialect, ...]) -> bool:
+    return all(below_minimum(program.configuration, dialect) is None for dialect in dialects)
 
 
 def reduce(program: Program, fails: Fails) -> Program:

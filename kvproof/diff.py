@@ -1,0 +1,62 @@
+"""Two subjects in lockstep with each other."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import tee
+
+from invariants.verdict import Breach
+from kvproof.errors import CouldNotRun
+from kvproof.examine import Examination
+from kvproof.subjects import Subject
+from model.dialect import Dialect
+from model.program import Program
+from model.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class PairExaminer:
+    """Compares two subjects, answer for answer and state for state.
+
+    Programs are played against the reference under ``dialect``, that of the first subject.
+    """
+
+    subject: Subject
+    other: Subject
+    dialect: Dialect
+    watch_goals: bool = False
+
+    def examine(self, program: Program) -> Examination:
+        return self.compare(program, self.subject.run(program), self.other.run(program))
+
+    def examine_many(self, programs: Iterable[Program]) -> Iterator[Examination]:
+        ours, first, second = tee(programs, 3)
+        traces = zip(self.subject.run_many(first), self.other.run_many(second), strict=True)
+        for one, two in traces:
+            yield self.compare(next(ours), one, two)
+
+    def compare(self, program: Program, one: Trace, two: Trace) -> Examination:
+        for trace in (one, two):
+            if trace.ending == "error":
+                raise CouldNotRun(f"{trace.subject} could not run a program: {trace.failure}")
+        result = Examination(program)
+        result.actions_run = min(len(one.steps), len(two.steps))
+        for index in range(max(len(one.steps), len(two.steps))):
+            digests = [t.steps[index].digest if index < len(t.steps) else "" for t in (one, two)]
+            if digests[0] != digests[1]:
+                result.add([Breach("lockstep", index, self._difference(one, two, index))])
+                break
+        return result
+
+    @staticmethod
+    def _difference(one: Trace, two: Trace, index: int) -> tuple[str, ...]:
+        answers = [
+            f"{t.subject}: {t.steps[index].response if index < len(t.steps) else t.ending}"
+            for t in (one, two)
+        ]
+        return ("answers or states differ", *answers)
+
+    def exact(self, rule: str) -> "PairExaminer":
+        return self
+
+    def shrinkers(self, rule: str) -> tuple["PairExaminer", ...]:
+        return (self,)

@@ -1,0 +1,180 @@
+"""The gate: everything that must be green before a change to the allocator goes in."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kvproof.errors import CouldNotRun
+from kvproof.examine import Examiner
+from kvproof.findings import save_findings
+from kvproof.replay import replay
+from kvproof.search import Outcome, Verdict, rules_for, search, soak
+from kvproof.settings import Settings
+from kvproof.subjects import Subject, open_subject
+from kvproof.table import expected_column, measure
+from specs.traces import read_trace
+
+CANARY_RULE = "I4"
+OWN_CORPUS = Path(__file__).resolve().parent.parent / "specs" / "traces"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How much the gate runs."""
+
+    examples: int
+    """Programs of the Hypothesis search."""
+    programs: int
+    """Programs of the bare loop."""
+
+
+PROFILES = {
+    "pr": Profile(examples=1_000, programs=2_000),
+    "nightly": Profile(examples=10_000, programs=50_000),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One part of the gate, on one subject."""
+
+    name: str
+    subject: str
+    verdict: Verdict
+    seconds: float
+    details: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class GateResult:
+    stages: list[Stage] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> Verdict:
+        verdicts = {stage.verdict for stage in self.stages}
+        if "counterexample" in verdicts:
+            return "counterexample"
+        return "clean" if verdicts == {"clean"} else "incomplete"
+
+
+StageRun = Callable[[], tuple[Verdict, tuple[str, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Runs the stages; one that could not run is incomplete, and the others still run."""
+
+    settings: Settings
+    profile: Profile
+    out: Path
+    announce: Callable[[str], None] = lambda text: None
+
+    def run(self) -> GateResult:
+        started = time.monotonic()
+        result = GateResult()
+        for name, subject, stage in self.stages():
+            self.announce(f"{name} {subject}")
+            result.stages.append(self._timed(name, subject, stage))
+        result.seconds = time.monotonic() - started
+        return result
+
+    def stages(self) -> Iterator[tuple[str, str, StageRun]]:
+        yield "table", "reference", self._reference_table
+        for canary in self.settings.canaries:
+            yield "canary", canary, lambda name=canary: self._canary(name)  # type: ignore[misc]
+        for name in self.settings.subjects:
+            yield "table", name, lambda name=name: self._with(name, self._table)  # type: ignore[misc]
+            yield "corpus", name, lambda name=name: self._with(name, self._corpus)  # type: ignore[misc]
+            yield "lockstep", name, lambda name=name: self._with(name, self._lockstep)  # type: ignore[misc]
+            yield "search", name, lambda name=name: self._with(name, self._search)  # type: ignore[misc]
+
+    def _timed(self, name: str, subject: str, stage: StageRun) -> Stage:
+        started = time.monotonic()
+        try:
+            verdict, details = stage()
+        except CouldNotRun as error:
+            verdict, details = "incomplete", (str(error),)
+        return Stage(name, subject, verdict, time.monotonic() - started, details)
+
+    def _with(
+        self, name: str, stage: Callable[[Subject], tuple[Verdict, tuple[str, ...]]]
+    ) -> tuple[Verdict, tuple[str, ...]]:
+        with open_subject(name, load=self.settings.load) as subject:
+            return stage(subject)
+
+    def _reference_table(self) -> tuple[Verdict, tuple[str, ...]]:
+        policies = ("eager", "charged", "deferred", "deferred-ordered")
+        subjects = [open_subject(f"reference:{policy}") for policy in policies]
+        return _table_verdict(subjects)
+
+    def _table(self, subject: Subject) -> tuple[Verdict, tuple[str, ...]]:
+        return _table_verdict([subject])
+
+    def _canary(self, name: str) -> tuple[Verdict, tuple[str, ...]]:
+        """A known-bad subject must fail: a gate that cannot see this sees nothing."""
+        with open_subject(name, load=self.settings.load) as subject:
+            examiner = _examiner(subject, CANARY_RULE)
+            outcome = search(examiner, self.settings.seed, only=CANARY_RULE, max_examples=3_000)
+        if outcome.findings:
+            steps = len(outcome.findings[0].program.actions)
+            return "clean", (f"{CANARY_RULE} seen to fail, in {steps} actions",)
+        return "counterexample", (f"{name} is known to break {CANARY_RULE}, and nothing was found",)
+
+    def _corpus(self, subject: Subject) -> tuple[Verdict, tuple[str, ...]]:
+        folder = Path(self.settings.corpus) if self.settings.corpus else OWN_CORPUS
+        paths = sorted(folder.glob("*.json"))
+        if not paths:
+            raise CouldNotRun(f"the corpus {folder} holds no trace files")
+        entries = [replay(path, read_trace(path), subject, None) for path in paths]
+        details = tuple(
+            f"{Path(e.trace).name}: {e.outcome}, expected {e.expected or 'FIXED'}; {e.why}"
+            for e in entries
+            if not e.as_expected
+        )
+        if any(not e.as_expected and e.outcome != "ERROR" for e in entries):
+            return "counterexample", details
+        return ("incomplete" if details else "clean"), details or (f"{len(entries)} traces",)
+
+    def _lockstep(self, subject: Subject) -> tuple[Verdict, tuple[str, ...]]:
+        outcome = soak(_examiner(subject, None), self.settings.seed, programs=self.profile.programs)
+        return self._reported(outcome)
+
+    def _search(self, subject: Subject) -> tuple[Verdict, tuple[str, ...]]:
+        outcome = search(
+            _examiner(subject, None), self.settings.seed, max_examples=self.profile.examples
+        )
+        return self._reported(outcome)
+
+    def _reported(self, outcome: Outcome) -> tuple[Verdict, tuple[str, ...]]:
+        paths = save_findings(outcome, self.out)
+        details = [
+            f"{f.breach.rule} at step {f.breach.step + 1}: {f.breach.evidence[0]}; "
+            f"kvproof replay {paths[f.breach.rule]}"
+            for f in outcome.findings
+        ]
+        details += [f"goal not met: {goal}" for goal in outcome.unmet]
+        details += [f"known defect {name}, seen {n} times" for name, n in outcome.known.items()]
+        details += [f"{rule} is not judged: {why}" for rule, why in outcome.waived.items()]
+        details.append(f"{outcome.programs} programs, {outcome.actions_moving} moving actions")
+        return outcome.verdict, tuple(details)
+
+
+def _examiner(subject: Subject, only: str | None) -> Examiner:
+    if subject.dialect is None:
+        raise CouldNotRun(f"{subject.name} has no dialect to be compared with")
+    return Examiner(subject, subject.dialect, rules_for(only), watch_goals=only is None)
+
+
+def _table_verdict(subjects: Sequence[Subject]) -> tuple[Verdict, tuple[str, ...]]:
+    """Compare each column with the design's."""
+    table = measure(list(subjects))
+    wrong: list[str] = []
+    for subject in subjects:
+        assert subject.dialect is not None
+        column = tuple(cells[subject.name] for cells in table.values())
+        expected = expected_column(subject.dialect.name)
+        if column != expected:
+            wrong.append(f"{subject.name}: {' '.join(column)}; expected {' '.join(expected or ())}")
+    return ("counterexample" if wrong else "clean"), tuple(wrong) or (f"{len(table)} rows",)

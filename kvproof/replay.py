@@ -1,0 +1,104 @@
+"""Replay: run a trace file on a subject, and say whether it still fails."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from invariants.rules import RULE_BY_ID
+from kvproof.errors import CouldNotRun
+from kvproof.examine import Examination, Examiner
+from kvproof.subjects import Subject
+from kvproof.subjects.reference import ReferenceSubject
+from model.dialect import DIALECTS
+from model.session import Event, Response
+from model.startup import below_minimum
+from specs.traces import TraceFile
+
+Result = Literal["FIXED", "FAILED", "ERROR"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How one trace went on one subject."""
+
+    trace: str
+    subject: str
+    outcome: Result
+    expected: Result | None
+    first_changed_step: int | None
+    """First action, from 0, that was answered differently than where the trace was found."""
+    why: str = ""
+
+    @property
+    def as_expected(self) -> bool:
+        return self.outcome == self.expected if self.expected else self.outcome == "FIXED"
+
+
+def subjects_of(trace: TraceFile) -> tuple[str, ...]:
+    """The subjects that a trace itself names."""
+    if trace.expect is not None:
+        return (*trace.expect.fails, *trace.expect.passes)
+    return (trace.found.subject,) if trace.found is not None else ()
+
+
+def expected_of(trace: TraceFile, subject: str) -> Result | None:
+    if trace.expect is None:
+        return None
+    if subject in trace.expect.fails:
+        return "FAILED"
+    return "FIXED" if subject in trace.expect.passes else None
+
+
+def rule_of(trace: TraceFile) -> str | None:
+    """The rule that a trace is about; without one, any broken rule counts."""
+    if trace.expect is not None:
+        return trace.expect.rule
+    return trace.found.rule if trace.found is not None else None
+
+
+def replay(path: Path, trace: TraceFile, subject: Subject, dialect_name: str | None) -> Replayed:
+    expected = expected_of(trace, subject.name)
+    dialect = DIALECTS[dialect_name] if dialect_name else subject.dialect
+    if dialect is None:
+        raise CouldNotRun(f"{subject.name} has no dialect of its own: name one with --dialect")
+    too_small = below_minimum(trace.program.configuration, dialect)
+    if too_small:
+        return Replayed(str(path), subject.name, "ERROR", expected, None, too_small)
+    try:
+        result = Examiner(subject, dialect).examine(trace.program)
+        changed = first_changed_step(trace, subject)
+    except CouldNotRun as error:
+        return Replayed(str(path), subject.name, "ERROR", expected, None, str(error))
+    failed = _fails(result, rule_of(trace))
+    why = "; ".join(f"{b.rule}: {b.evidence[0]}" for b in result.breaches)
+    outcome: Result = "FAILED" if failed else "FIXED"
+    return Replayed(str(path), subject.name, outcome, expected, changed, why)
+
+
+def _fails(result: Examination, rule: str | None) -> bool:
+    if rule is None:
+        return bool(result.breaches)
+    if rule in RULE_BY_ID and result.rules_broken & {"crash", "hang"}:
+        return True
+    return rule in result.rules_broken
+
+
+def _essence(response: Response) -> list[Event]:
+    """A response without what only tells workers of residency, which every release does its way."""
+    return [event[:3] if event[0] == "step" else event for event in response]
+
+
+def first_changed_step(trace: TraceFile, subject: Subject) -> int | None:
+    """Compare the answers with those of the dialect in which the trace was found."""
+    names = [trace.found.dialect] if trace.found is not None else []
+    if trace.expect is not None:
+        names += [n.removeprefix("reference:") for n in trace.expect.fails if "reference:" in n]
+    if not names or names[0] not in DIALECTS:
+        return None
+    recorded = ReferenceSubject(DIALECTS[names[0]], None, "recorded").run(trace.program, "none")
+    replayed = subject.run(trace.program, "none")
+    for index, (ours, theirs) in enumerate(zip(recorded.steps, replayed.steps, strict=False)):
+        if _essence(ours.response) != _essence(theirs.response):
+            return index
+    shorter = min(len(recorded.steps), len(replayed.steps))
+    return shorter if len(recorded.steps) != len(replayed.steps) else None

@@ -1,0 +1,1 @@
+"""Reports: independent consumers of the same values."""
