@@ -6,6 +6,8 @@ from invariants.peak import peak_blocks
 from invariants.transition import Transition
 from model.actions import Admit, Extend
 
+ALONE = "alone, with nothing pending,"
+
 
 def soundness(transition: Transition) -> Iterator[str]:
     """I4."""
@@ -41,6 +43,22 @@ def refusal_changes_nothing(transition: Transition) -> Iterator[str]:
     ):
         if before != after:
             yield f"the refused allocation changed {name}"
+
+
+def progress_alone(transition: Transition) -> Iterator[str]:
+    """I16, at this level: nobody could make room for the request but itself."""
+    refusal, after = transition.refusal, transition.after
+    if refusal is None or not isinstance(transition.action, Extend):
+        return
+    if after.transfers or after.deferred or after.held or refusal[4]:
+        return
+    others = [r for r in after.requests if r.id != refusal[1] and any(r.tables)]
+    if not others:
+        need, free = refusal[3][-1], len(after.gpu.free)
+        yield (
+            f"{ALONE} request {refusal[1]} needs {need} blocks for its next {refusal[2]} tokens "
+            f"and {free} are free: it can only preempt itself"
+        )
 
 
 def completeness(transition: Transition) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from invariants.admission_rules import ALONE
 from invariants.ghost import Ghost
 from invariants.rules import RULES, Rule
 from invariants.transition import Transition
@@ -13,7 +14,11 @@ from model.reference import ReferenceAllocator
 from model.session import Response, Session
 from model.snapshot import Snapshot
 
-NEVER_WRITTEN = "was preempted before it wrote it"
+KNOWN_DEFECTS = (
+    ("K2", "I7", "was preempted before it wrote it"),
+    ("K5", "I16", ALONE),
+)
+"""(defect, the rule that it breaks, what all of its evidence says): see ``specs/README.md``."""
 
 
 class Judge:
@@ -46,14 +51,18 @@ class Judge:
                 continue
             evidence = tuple(line for check in rule.predicates for line in check(transition))
             if evidence:
-                breaches.append(Breach(rule.id, self._index, evidence, self._known(evidence)))
+                breaches.append(
+                    Breach(rule.id, self._index, evidence, self._known(rule.id, evidence))
+                )
         self._before = after
         self._index += 1
         return breaches
 
-    def _known(self, evidence: tuple[str, ...]) -> str | None:
-        if "K2" in self._dialect.known_defects and any(NEVER_WRITTEN in e for e in evidence):
-            return "K2"
+    def _known(self, rule: str, evidence: tuple[str, ...]) -> str | None:
+        for defect, broken, marker in KNOWN_DEFECTS:
+            seen = broken == rule and all(marker in line for line in evidence)
+            if seen and defect in self._dialect.known_defects:
+                return defect
         return None
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from invariants.admission_rules import (
     completeness,
     never_raises,
+    progress_alone,
     refusal_changes_nothing,
     soundness,
 )
@@ -58,6 +59,8 @@ RULES: tuple[Rule, ...] = (
     Rule("I12", "When everything has ended, everything is free.", (quiescence,), of_state=True),
     Rule("I13", "The null block is never free, found or handed out.", (null_block,)),
     Rule("I14", "Every page has a host block.", (host_block_for_each_page,), of_state=True),
+    Rule("I16", "A request that was admitted and is alone is not refused its next tokens.",
+         (progress_alone,)),
     Rule("I19", "No call of the allocator raises.", (never_raises,)),
 )  # fmt: skip
 

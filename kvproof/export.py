@@ -45,8 +45,8 @@ def export_test(trace: TraceFile) -> str:
     program = Program(trace.program.configuration, actions)
     raises = _record(program, dialect, "").dead
     recorder = _record(program, dialect, "I4 metered" if rule == "I4" and not raises else rule)
-    if rule == "I6" and not recorder.refused_last:
-        raise ExportError("rule I6: the last step is no refused allocation in this dialect")
+    if rule in text.BROKEN_BY_REFUSAL and not recorder.refused_last:
+        raise ExportError(f"rule {rule}: the last step is no refused allocation in this dialect")
     return _file(trace, rule, program.configuration, recorder)
 
 
@@ -206,7 +206,7 @@ class Recorder:
         allocation = self.reference.allocate(request, new_tokens, hit, hit_tokens, beside_running)
         if metered:
             self._write("assert new is None or len(taken) + hit_free <= promised[-1]")
-        elif self._judged == "I6":
+        elif self._judged in text.BROKEN_BY_REFUSAL:
             self.refused_last = allocation.new_blocks is None
             self._write("assert new is not None, 'a request that fits was refused'")
         elif self._judged != "I4":

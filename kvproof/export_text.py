@@ -234,5 +234,7 @@ CHECKS = {
 }
 """Rules that the state after the last step shows, with the predicate that judges it."""
 
-JUDGED_BY_CALLS = ("I4", "I6", "I19", "crash")
+JUDGED_BY_CALLS = ("I4", "I6", "I16", "I19", "crash")
 """Rules that the last call itself shows: it raises, or answers wrongly."""
+
+BROKEN_BY_REFUSAL = ("I6", "I16")
