@@ -88,6 +88,6 @@ def _long_lives(pages: int) -> Iterator[Action]:
     for _ in range(prompt // (CHUNK_PAGES * BLOCK_SIZE) + DECODES):
         yield from (Extend(tokens=EVERYTHING), *step)
     yield Arrive(shared=tokens, prompt=prompt)
-    yield from (Extend(), Admit(tokens=EVERYTHING), *step)
+    yield from (Admit(tokens=EVERYTHING), *step)
     yield from (Extend(0), Extend(1), *step)
     yield from (Finish(), Finish())

@@ -36,7 +36,7 @@ from model.session import Session
 ENGINE = "engine alone"
 REFERENCE = "reference alone"
 LOCKSTEP = "lockstep, no rules"
-JUDGED = "lockstep, all rules and goals"
+JUDGED = "lockstep, rules and goals"
 DRAWING = "drawing the programs"
 GROWTH_PASSES = 3
 """How often a growth program runs in one repeat: one alone is too short to time."""
@@ -186,8 +186,8 @@ def drawn(dialect: Dialect, options: argparse.Namespace) -> tuple[list[Program],
 
 def ways_table(measured: dict[str, Measurement]) -> Table:
     table = Table(title="Drawn programs in the bare loop")
-    table.add_column("")
-    for heading in ("wall s", "actions/s", "µs/action", "× engine", "CPU s here", "CPU s worker"):
+    table.add_column("", no_wrap=True)
+    for heading in ("wall s", "actions/s", "µs/action", "ratio", "CPU s", "worker"):
         table.add_column(heading, justify="right")
     for way, one in measured.items():
         clocks = one.clocks
@@ -275,8 +275,9 @@ def report(bench: Bench, options: argparse.Namespace) -> None:
         f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}. {len(programs)} programs of "
         f"{options.actions} actions, seed {options.seed}. Each time is the median of "
         f"{bench.repeats} runs, the ways taking turns. Wall time is what the caller waits: the "
-        "worker's processor and this one's work side by side. The engine alone answers every "
-        "action and captures no state. All runs were clean.",
+        "worker's processor and this one's work side by side; ratio is wall time to that of the "
+        "engine alone, which answers every action and captures no state; CPU s is this process's "
+        "processor time, worker the worker's. All runs were clean.",
         highlight=False,
     )
     console.print(ways_table(measured))

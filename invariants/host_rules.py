@@ -69,7 +69,7 @@ def _durable_pages_are_published(transition: Transition, request: RequestState) 
             f"request {request.id} has {request.ready} complete pages at its head, and only "
             f"{request.host_cached} can be found by a host lookup"
         )
-    if any(page not in request.valid for page in range(request.ready)):
+    if not set(request.valid).issuperset(range(request.ready)):
         yield f"request {request.id}: its {request.ready} ready pages are not all valid"
 
 

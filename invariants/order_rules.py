@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from invariants.transition import Transition
 from model.actions import Admit, EndStep, Extend, Finish, Preempt, Reset
-from model.snapshot import PoolState
 
 
 def eviction_order(transition: Transition) -> Iterator[str]:
@@ -24,7 +23,10 @@ def _is_compound(transition: Transition) -> bool:
     """Whether several updates of the queue followed each other, so that its order tells little."""
     if isinstance(transition.action, Admit | Extend):
         return len(transition.response) > 1
-    return isinstance(transition.action, EndStep) and transition.happened("ended")
+    if not isinstance(transition.action, EndStep):
+        return False
+    adopting = any(request.to_adopt for request in transition.before.requests)
+    return adopting or transition.happened("ended")
 
 
 def _handed_out_from_the_head(transition: Transition) -> Iterator[str]:
@@ -44,23 +46,22 @@ def _handed_out_from_the_head(transition: Transition) -> Iterator[str]:
 def _freed_to_the_right_end(transition: Transition) -> Iterator[str]:
     """Blocks without a key are queued before all others, cached and readable ones behind."""
     before, after = transition.before.gpu, transition.after.gpu
-    stayed = [block for block in after.free if block in set(before.free)]
+    were_free = set(before.free)
+    stayed = [place for place, block in enumerate(after.free) if block in were_free]
     if not stayed or not transition.configuration.prefix_caching:
         return
-    first, last = after.free.index(stayed[0]), after.free.index(stayed[-1])
+    first, last = stayed[0], stayed[-1]
     keyed = {block for block, _, _ in before.keys} | {block for block, _, _ in after.keys}
+    watched = set(after.watched)
+    newly_watched = watched.difference(before.watched)
     for place, block in enumerate(after.free):
-        if block in before.free:
+        if block in were_free:
             continue
-        findable = block in keyed or _newly_watched(block, before, after)
+        findable = block in keyed or block in newly_watched
         if findable and place < last:
             yield f"cached block {block} was freed ahead of blocks that were free before it"
-        if not findable and place > first and block not in after.watched:
+        if not findable and place > first and block not in watched:
             yield f"block {block} without a key was freed behind blocks that can still be found"
-
-
-def _newly_watched(block: int, before: PoolState, after: PoolState) -> bool:
-    return block in after.watched and block not in before.watched
 
 
 def _copies_leave_tail_first(transition: Transition) -> Iterator[str]:
@@ -73,8 +74,9 @@ def _copies_leave_tail_first(transition: Transition) -> Iterator[str]:
     freed = {block for block in place if counts[block] == 1}
     watched = set(transition.after.gpu.watched)
     for request in transition.before.requests:
+        unpinned = set(request.unpinned)
         for row in request.resident:
-            pinned = [block for page, block in enumerate(row) if page not in request.unpinned]
+            pinned = [block for page, block in enumerate(row) if page not in unpinned]
             blocks = [block for block in pinned if block in freed and block in watched]
             places = [place[block] for block in blocks]
             if places != sorted(places, reverse=True):

@@ -23,11 +23,12 @@ def conservation(transition: Transition) -> Iterator[str]:
             yield f"excess: {name} blocks {twice} are in the free queue more than once"
         if pool.num_free != len(pool.free):
             yield f"the {name} pool counts {pool.num_free} free blocks, its queue has {pool.free}"
-        for block in range(1, len(pool.counts)):
-            count = pool.counts[block]
-            if count == 0 and block not in queued:
+        for block, count in enumerate(pool.counts):
+            if block == NULL or (count == 0) == (block in queued):
+                continue
+            if count == 0:
                 yield f"deficit: {name} block {block} has no holder and is not in the free queue"
-            elif count > 0 and block in queued:
+            elif count > 0:
                 yield f"excess: {name} block {block} is in the free queue with count {count}"
 
 
@@ -36,8 +37,9 @@ def gpu_holders(snapshot: Snapshot, hisparse: bool, groups: int) -> Counter[int]
     holders: Counter[int] = Counter(snapshot.held)
     for request in snapshot.requests:
         holders.update(indexer_row(request, hisparse))
+        unpinned = set(request.unpinned)
         for row in request.resident:
-            holders.update(block for page, block in enumerate(row) if page not in request.unpinned)
+            holders.update([block for page, block in enumerate(row) if page not in unpinned])
         if hisparse:
             for row in hot_rows(request, groups):
                 holders.update(row)
@@ -71,11 +73,11 @@ def accounting(transition: Transition) -> Iterator[str]:
         expected["host"] = host_holders(after)
     for name, pool in pools(transition):
         holders = expected[name]
-        for block in range(1, len(pool.counts)):
-            if pool.counts[block] != holders[block]:
-                counts = f"count {pool.counts[block]}, holders {holders[block]}"
-                word = "excess" if pool.counts[block] > holders[block] else "deficit"
-                yield f"{word}: {name} block {block} has {counts}"
+        for block, count in enumerate(pool.counts):
+            held = holders.get(block, 0)
+            if block != NULL and count != held:
+                word = "excess" if count > held else "deficit"
+                yield f"{word}: {name} block {block} has count {count}, holders {held}"
 
 
 def hash_map(transition: Transition) -> Iterator[str]:

@@ -7,7 +7,7 @@ from model.pool import NULL
 from model.snapshot import Snapshot
 
 Use = tuple[str, int, int]
-"""(group, content id or -1 for a page not yet full and final, distinguishing number)."""
+"""(group, content id or -1 where it is not known, 0 or the owner's number while it is written)."""
 
 
 def uses_of_blocks(
@@ -21,7 +21,7 @@ def uses_of_blocks(
         rows += [(f"resident {group}", row) for group, row in enumerate(request.resident)]
         for name, row in rows:
             for page, block in enumerate(row):
-                content = request.contents[page] if page < final else -1
+                content = request.contents[page] if page < len(request.contents) else -1
                 owner = 0 if page < final else request.id * 10_000 + page
                 uses.setdefault(block, set()).add((name, content, owner))
         if hisparse:
@@ -34,6 +34,8 @@ def uses_of_blocks(
 
 def no_sharing(transition: Transition) -> Iterator[str]:
     """I3."""
+    if not transition.changed:
+        return
     c, after = transition.configuration, transition.after
     uses = uses_of_blocks(after, c.hisparse, c.num_resident_groups, c.block_size)
     for block, found in uses.items():
@@ -56,7 +58,9 @@ def no_sharing(transition: Transition) -> Iterator[str]:
 
 def _same_new_page(uses: set[Use]) -> bool:
     """Requests of one step may share a full page that this very step computes."""
-    return len({name for name, _, _ in uses}) == 1 and len({c for _, c, _ in uses if c != -1}) == 1
+    kinds = {(name, content) for name, content, _ in uses}
+    written_by_one = sum(owner != 0 for _, _, owner in uses) == 1
+    return len(kinds) == 1 and written_by_one and all(content != -1 for _, content in kinds)
 
 
 def _wording(uses: set[Use]) -> str:

@@ -4,54 +4,68 @@ Exit codes: 0 clean, 1 counterexample, 2 could not run or incomplete.
 """
 
 import json
+import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from hypothesis.configuration import set_hypothesis_home_dir
 from rich.console import Console
+from rich.markup import escape
 
 from invariants.rules import RULES
 from kvproof.diff import PairExaminer
 from kvproof.errors import CouldNotRun
-from kvproof.examine import Examiner
+from kvproof.examine import Comparison, Examiner
 from kvproof.export import ExportError, export_test
-from kvproof.findings import save_findings
-from kvproof.gate import OWN_CORPUS, PROFILES, Gate
+from kvproof.findings import VERSION, check_writable, save_findings
+from kvproof.gate import PROFILES, Gate, GateResult
 from kvproof.progress import counting
-from kvproof.provision import list_provisioned, remove_provisioned
-from kvproof.provision.cache import cache_root
-from kvproof.provision.environment import Load
-from kvproof.replay import Replayed, replay, subjects_of
+from kvproof.provision import Load, cache_root, list_provisioned, remove_provisioned
+from kvproof.replay import Replayed, not_replayed, replay, subjects_of
 from kvproof.report.as_json import gate_json, outcome_json, replay_json, table_json
 from kvproof.report.github import annotate
 from kvproof.report.junit import write_junit
+from kvproof.report.streams import (
+    replace_what_cannot_be_encoded,
+    write_line,
+    write_out,
+    write_report,
+)
 from kvproof.report.terminal import show_gate, show_outcome, show_replayed, show_table
 from kvproof.search import Outcome, rules_for, search, soak
 from kvproof.settings import read_settings
 from kvproof.subjects import Subject, open_subject
+from kvproof.subjects.naming import dialect_named
+from kvproof.subjects.reference import ReferenceSubject
 from kvproof.subjects.registry import add_subject, registered_subjects, remove_subject
 from kvproof.table import measure
 from model.dialect import DIALECTS
-from specs.traces import TraceError, TraceFile, read_trace
+from specs.traces import MAX_SEED, TraceError, TraceFile, read_trace
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Check the KV-cache block allocator of vLLM against a reference model and its rules.",
 )
 subjects_app = typer.Typer(no_args_is_help=True, help="List, add and remove subjects.")
 app.add_typer(subjects_app, name="subjects")
 
 EXIT = {"clean": 0, "counterexample": 1, "incomplete": 2}
 POLICIES = ("eager", "charged", "deferred", "deferred-ordered")
-RULE_IDS = (*(rule.id for rule in RULES), "lockstep", "crash", "hang")
+COMPARED_RULES = ("lockstep", "crash", "hang")
+"""Rules that only another implementation than the model can break."""
+RULE_IDS = (*(rule.id for rule in RULES), *COMPARED_RULES)
+DIFF_PROGRAMS = 1_000
+INTERRUPTED = 130
+UsageError = cast(type[Exception], typer.BadParameter.__bases__[0])
+"""What all errors in the command line are; typer has it of click, or of its own copy."""
 
 SubjectOption = Annotated[str, typer.Option(help="reference:DIALECT, vllm==VERSION or vllm@PATH.")]
 SubjectsOption = Annotated[list[str] | None, typer.Option("--subject", help="May be repeated.")]
@@ -61,22 +75,62 @@ LoadOption = Annotated[
     Load,
     typer.Option(help="Load only the allocator's modules, or all of vLLM with torch (2.3 GB)."),
 ]
+CompareOption = Annotated[
+    Comparison,
+    typer.Option(help="Exactly, or up to renaming of blocks and the order of the free queue."),
+]
 TimeOption = Annotated[float | None, typer.Option("--time", min=0.1, help="Seconds to run.")]
 OutOption = Annotated[Path | None, typer.Option(help="Folder for the traces of findings.")]
-SeedOption = Annotated[int | None, typer.Option(min=0, help="Drawn, and printed, if not given.")]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(min=0, max=MAX_SEED, help="Drawn, and printed, if not given."),
+]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: what could not run is one line on standard error, and exit code 2."""
     set_hypothesis_home_dir(cache_root() / "hypothesis")
+    replace_what_cannot_be_encoded()
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    raise SystemExit(run(given))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; return its exit code."""
     try:
-        app()
+        code = app(arguments, prog_name="kvproof", standalone_mode=False)
     except (CouldNotRun, TraceError, ExportError) as error:
-        line = " ".join(str(error).split())
-        print(f"kvproof: {line}", file=sys.stderr)
-        if "--json" in sys.argv:
-            print(json.dumps({"error": line}))
-        raise SystemExit(2) from error
+        return could_not_run(str(error), arguments)
+    except UsageError as error:
+        return could_not_run(_usage(error), arguments)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception as error:
+        traceback.print_exc()
+        message = f"this is a defect of kvproof: {type(error).__name__}: {error}; report it"
+        return could_not_run(message, arguments)
+    if code == INTERRUPTED:
+        write_line("interrupted")
+    return int(code or 0)
+
+
+def could_not_run(message: str, arguments: list[str]) -> int:
+    write_line(message)
+    if "--json" in arguments:
+        error = {"verdict": "incomplete", "error": " ".join(message.split())}
+        with suppress(CouldNotRun):
+            write_out(json.dumps(error) + "\n")
+    return EXIT["incomplete"]
+
+
+def _usage(error: Any) -> str:
+    """What is wrong with the command line, in one line; the whole help if it is empty."""
+    if error.ctx is None:
+        return str(error.format_message())
+    command = error.ctx.command_path
+    if not str(error.format_message()).strip():
+        return f"name a command; see {command} --help"
+    return f"{error.format_message().rstrip('.')}; see {command} --help"
 
 
 def finish(
@@ -84,10 +138,26 @@ def finish(
 ) -> None:
     """Report in the form that was asked for, and end with the verdict's exit code."""
     if as_json:
-        print(json.dumps(data()))
+        write_out(json.dumps(data()) + "\n")
     else:
-        show(Console())
+        write_report(show)
     raise typer.Exit(EXIT[verdict])
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        write_out(f"kvproof {VERSION}\n")
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Check the KV-cache block allocator of vLLM against a reference model and its rules."""
 
 
 @app.command()
@@ -104,24 +174,55 @@ def table(
 
 @contextmanager
 def opened_examiner(
-    name: str, dialect: str | None, rule: str | None, load: Load
+    name: str, dialect: str | None, rule: str | None, load: Load, compare: Comparison
 ) -> Iterator[Examiner]:
+    """An examiner that looks for one rule or all; raises ``CouldNotRun`` if it would see none."""
     if rule is not None and rule not in RULE_IDS:
         raise CouldNotRun(f"there is no rule {rule!r}; there are {', '.join(RULE_IDS)}")
     with open_subject(name, load=load, dialect=dialect) as subject:
         if subject.dialect is None:
             raise CouldNotRun(f"{name} has no dialect of its own: name one with --dialect")
-        yield Examiner(subject, subject.dialect, rules_for(rule), watch_goals=rule is None)
+        waived = dict(subject.dialect.by_design)
+        if rule in waived:
+            raise CouldNotRun(
+                f"{rule} is not judged under the dialect {subject.dialect.name}: {waived[rule]}"
+            )
+        itself = isinstance(subject, ReferenceSubject) and subject.runs_as == subject.dialect
+        if itself and rule in COMPARED_RULES:
+            raise CouldNotRun(
+                f"{name} is the model itself, so {rule} cannot be broken: "
+                "name another dialect to compare with by --dialect"
+            )
+        yield Examiner(
+            subject,
+            subject.dialect,
+            rules_for(rule),
+            watch_goals=rule is None,
+            comparison=compare,
+        )
 
 
-def conclude(outcome: Outcome, subject: Subject, out: Path | None, as_json: bool) -> None:
+def findings_folder(out: Path | None) -> Path:
+    """Where findings go; raises ``CouldNotRun`` when they cannot."""
     folder = out or Path(read_settings(Path.cwd()).out)
-    traces = save_findings(outcome, folder)
+    check_writable(folder, "--out")
+    return folder
+
+
+def conclude(
+    outcome: Outcome, folder: Path, as_json: bool, subject: Subject, model: Subject | None = None
+) -> None:
+    """Save and report what a search found; ``model`` is the other subject if two were compared."""
+    traces: dict[str, Path] = {}
+    try:
+        traces = save_findings(outcome, folder, subject.name)
+    except TraceError as error:  # the disk filled up: what was found is shown all the same
+        write_line(str(error))
     finish(
         outcome.verdict,
         as_json,
         lambda: outcome_json(outcome, traces),
-        lambda console: show_outcome(console, outcome, traces, subject),
+        lambda console: show_outcome(console, outcome, traces, subject, model),
     )
 
 
@@ -138,19 +239,21 @@ def search_command(
     out: OutOption = None,
     json_output: JsonOption = False,
     load: LoadOption = "focused",
+    compare: CompareOption = "exact",
 ) -> None:
     """Search with Hypothesis for programs that break a rule, and minimise them."""
-    with opened_examiner(subject, dialect, rule, load) as examiner:
+    folder = findings_folder(out)
+    with opened_examiner(subject, dialect, rule, load, compare) as examiner:
         number = secrets.randbelow(1_000_000) if seed is None else seed
-        with counting(f"search {subject}") as progress:
+        with counting(f"search {subject}", max_examples) as progress:
             outcome = search(examiner, number, rule, max_examples, time, progress)
-        conclude(outcome, examiner.subject, out, json_output)
+        conclude(outcome, folder, json_output, examiner.subject)
 
 
 @app.command(name="soak")
 def soak_command(
     subject: SubjectOption,
-    seed: Annotated[int, typer.Option(min=0)],
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED)],
     dialect: DialectOption = None,
     rule: Annotated[str | None, typer.Option(help="Look for one rule only.")] = None,
     programs: Annotated[int | None, typer.Option(min=1)] = None,
@@ -158,14 +261,16 @@ def soak_command(
     out: OutOption = None,
     json_output: JsonOption = False,
     load: LoadOption = "focused",
+    compare: CompareOption = "exact",
 ) -> None:
     """Run many drawn programs in a bare loop: volume."""
     if (programs is None) == (time is None):
-        raise CouldNotRun("soak needs either --programs or --time")
-    with opened_examiner(subject, dialect, rule, load) as examiner:
+        raise CouldNotRun("soak needs either --programs or --time: say how much to run")
+    folder = findings_folder(out)
+    with opened_examiner(subject, dialect, rule, load, compare) as examiner:
         with counting(f"soak {subject}", programs) as progress:
             outcome = soak(examiner, seed, programs, time, rule, progress=progress)
-        conclude(outcome, examiner.subject, out, json_output)
+        conclude(outcome, folder, json_output, examiner.subject)
 
 
 @app.command()
@@ -173,13 +278,16 @@ def diff(
     a: Annotated[str, typer.Argument(help="The first subject; programs are drawn for it.")],
     b: Annotated[str, typer.Argument(help="The second subject.")],
     seed: SeedOption = None,
-    programs: Annotated[int, typer.Option(min=1)] = 1_000,
+    programs: Annotated[int | None, typer.Option(min=1, help="1000 if no --time is given.")] = None,
     time: TimeOption = None,
     out: OutOption = None,
     json_output: JsonOption = False,
     load: LoadOption = "focused",
 ) -> None:
     """Run two subjects in lockstep with each other."""
+    folder = findings_folder(out)
+    if programs is None and time is None:
+        programs = DIFF_PROGRAMS
     with open_subject(a, load=load) as first, open_subject(b, load=load) as second:
         dialect = first.dialect or second.dialect
         if dialect is None:
@@ -189,7 +297,7 @@ def diff(
         with counting(f"diff {a} {b}", programs) as progress:
             outcome = soak(examiner, number, programs, time, progress=progress)
         outcome.subject = f"{first.name} {second.name}"
-        conclude(outcome, second, out, json_output)
+        conclude(outcome, folder, json_output, second, first)
 
 
 @app.command(name="replay")
@@ -201,8 +309,8 @@ def replay_command(
     load: LoadOption = "focused",
 ) -> None:
     """Replay traces: FIXED, FAILED or ERROR for each subject, those that it names by default."""
-    if dialect is not None and dialect not in DIALECTS:
-        raise CouldNotRun(f"there is no dialect {dialect!r}; there are {', '.join(DIALECTS)}")
+    if dialect is not None:
+        dialect_named(dialect)
     files = [(path, read_trace(path)) for path in trace]
     replayed = list(_replay_all(files, subject, dialect, load))
     verdict = "clean"
@@ -222,15 +330,28 @@ def _replay_all(
     files: list[tuple[Path, TraceFile]], names: list[str] | None, dialect: str | None, load: Load
 ) -> Iterator[Replayed]:
     with ExitStack() as stack:
-        opened: dict[str, Subject] = {}
+        opened: dict[str, Subject | CouldNotRun] = {}
         for path, trace in files:
             named = names or list(subjects_of(trace))
             if not named:
                 raise CouldNotRun(f"{path} names no subject: name one with --subject")
             for name in named:
                 if name not in opened:
-                    opened[name] = stack.enter_context(open_subject(name, load=load))
-                yield replay(path, trace, opened[name], dialect)
+                    opened[name] = _opened(name, load, stack)
+                subject = opened[name]
+                if not isinstance(subject, CouldNotRun):
+                    yield replay(path, trace, subject, dialect)
+                elif names:
+                    raise subject
+                else:  # a subject of the trace's that this machine cannot have
+                    yield not_replayed(path, trace, name, subject)
+
+
+def _opened(name: str, load: Load, stack: ExitStack) -> Subject | CouldNotRun:
+    try:
+        return stack.enter_context(open_subject(name, load=load))
+    except CouldNotRun as error:
+        return error
 
 
 @app.command()
@@ -243,12 +364,17 @@ def export(
     """Write a stand-alone pytest file that reproduces a trace with vLLM's own classes."""
     text = export_test(read_trace(trace))
     if out is None:
-        print(text, end="")
+        write_out(text)
         return
+    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
     try:
-        out.write_text(text, encoding="utf-8")
+        try:
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(out)
+        finally:
+            partial.unlink(missing_ok=True)
     except OSError as error:
-        raise CouldNotRun(f"cannot write {out}: {error.strerror}") from error
+        raise CouldNotRun(f"cannot write {out}: {error.strerror}; name another file") from error
 
 
 @app.command()
@@ -265,19 +391,39 @@ def gate(
     settings = read_settings(Path.cwd())
     if subject:
         settings = replace(settings, subjects=tuple(subject))
-    console = Console(stderr=True)
-    with console.status("gate") as status:
-        run = Gate(settings, PROFILES[profile], out or Path(settings.out), status.update)
-        result = run.run()
+    folder = out or Path(settings.out)
+    check_writable(folder, "--out")
     if junit is not None:
-        write_junit(result, junit)
+        check_writable(junit.parent, "--junit")
+    result = _run_gate(Gate(settings, PROFILES[profile], folder))
+    unwritten = _write_junit(result, junit)
     annotate(result)
     finish(
-        result.verdict,
+        unwritten or result.verdict,
         json_output,
         lambda: gate_json(result),
-        lambda out_console: show_gate(out_console, result),
+        lambda console: show_gate(console, result),
     )
+
+
+def _run_gate(gate: Gate) -> GateResult:
+    """Run it, and show what it does where that is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return gate.run()
+    with console.status("gate") as status:
+        return replace(gate, announce=lambda text: status.update(escape(text))).run()
+
+
+def _write_junit(result: GateResult, path: Path | None) -> str | None:
+    """What the verdict is if the file cannot be written: the result is shown all the same."""
+    try:
+        if path is not None:
+            write_junit(result, path)
+    except CouldNotRun as error:
+        write_line(str(error))
+        return "incomplete" if result.verdict == "clean" else None
+    return None
 
 
 @subjects_app.command(name="list")
@@ -299,18 +445,33 @@ def _show_subjects(console: Console, data: dict[str, Any]) -> None:
 
 
 @subjects_app.command(name="add")
-def add(name: str, subject: str) -> None:
-    """Give a subject a name of its own, or provision a release: add 0.33 vllm==0.33.0."""
-    add_subject(name, subject)
+def add(
+    name: Annotated[str, typer.Argument(help="A name of your own, or vllm==VERSION.")],
+    subject: Annotated[str | None, typer.Argument(help="What the name stands for.")] = None,
+    load: LoadOption = "focused",
+) -> None:
+    """Give a subject a name (add mine vllm@src), or provision a release (add vllm==0.33.0)."""
+    if subject is not None:
+        add_subject(name, subject)
+        write_line(f"{name} stands for {registered_subjects()[name]}")
+    elif name.startswith("vllm=="):
+        open_subject(name, load=load).close()
+        write_line(f"{name} is provisioned")
+    else:
+        raise CouldNotRun(f"what does {name} stand for? kvproof subjects add {name} SUBJECT")
 
 
 @subjects_app.command(name="remove")
-def remove(name: str) -> None:
+def remove(
+    name: Annotated[str, typer.Argument(help="A name that you gave, or vllm==VERSION.")],
+) -> None:
     """Forget a subject that was added, or remove a provisioned release (vllm==VERSION)."""
     if name.startswith("vllm=="):
         remove_provisioned(name.removeprefix("vllm=="))
     else:
         remove_subject(name)
+    write_line(f"{name} is removed")
 
 
-__all__ = ["OWN_CORPUS", "app", "main"]
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,8 @@ from model.dialect import Dialect
 from model.program import Program
 from model.trace import Trace
 
+DEATHS = {"crashed": "crash", "hung": "hang"}
+
 
 @dataclass(frozen=True, slots=True)
 class PairExaminer:
@@ -35,11 +37,16 @@ class PairExaminer:
             yield self.compare(next(ours), one, two)
 
     def compare(self, program: Program, one: Trace, two: Trace) -> Examination:
+        result = Examination(program)
+        result.actions_run = min(len(one.steps), len(two.steps))
         for trace in (one, two):
             if trace.ending == "error":
                 raise CouldNotRun(f"{trace.subject} could not run a program: {trace.failure}")
-        result = Examination(program)
-        result.actions_run = min(len(one.steps), len(two.steps))
+            if trace.ending in DEATHS:
+                evidence = f"{trace.subject}: {trace.failure or trace.ending}"
+                result.add([Breach(DEATHS[trace.ending], 0, tuple(evidence.splitlines()))])
+        if result.breaches:
+            return result
         for index in range(max(len(one.steps), len(two.steps))):
             digests = [t.steps[index].digest if index < len(t.steps) else "" for t in (one, two)]
             if digests[0] != digests[1]:
@@ -50,10 +57,12 @@ class PairExaminer:
     @staticmethod
     def _difference(one: Trace, two: Trace, index: int) -> tuple[str, ...]:
         answers = [
-            f"{t.subject}: {t.steps[index].response if index < len(t.steps) else t.ending}"
-            for t in (one, two)
+            t.steps[index].response if index < len(t.steps) else t.ending for t in (one, two)
         ]
-        return ("answers or states differ", *answers)
+        if answers[0] == answers[1]:
+            return (f"both answer {answers[0]}, and the states differ",)
+        told = zip((one, two), answers, strict=True)
+        return ("the answers differ", *(f"{trace.subject}: {answer}" for trace, answer in told))
 
     def exact(self, rule: str) -> "PairExaminer":
         return self

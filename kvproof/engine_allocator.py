@@ -100,13 +100,18 @@ class EngineAllocator:
         self._pool = self._manager.block_pool
         self._host_pool = self._managers[0].block_pool if c.hisparse else None
         self._indexer = self._managers[1 if c.hisparse else 0]
-        self._resident = self._coordinator.resident_managers if self._coordinator else ()
+        self._resident_rows = [
+            getattr(manager, "get_residency_row", None) or _row_reader(manager)
+            for manager in (self._coordinator.resident_managers if self._coordinator else ())
+        ]
         self._hot = self._coordinator.hot_managers if self._coordinator else ()
         self._hasher = get_request_block_hasher(c.block_size, sha256)
         self._engine_requests: dict[int, Any] = {}
         self._ids: dict[str, int] = {}
         self._contents: dict[bytes, int] = {}
         self._key_names: dict[Any, tuple[int, int]] = {}
+        self._gpu_names = PoolNames(self._key_name)
+        self._host_names = PoolNames(self._key_name)
         self._held: list[Any] = []
         self._promised: list[int] = []
         self._popped = 0
@@ -279,34 +284,28 @@ class EngineAllocator:
         self, requests: Sequence[Request], scheduled: Mapping[int, int], deferred: Sequence[Any]
     ) -> Snapshot:
         host = self._host_pool
-        coordinator = self._coordinator
+        transfers = self._coordinator.pending_spills.values() if self._coordinator else ()
+        unsent = self._coordinator.spills_to_send if self._coordinator else ()
         return Snapshot(
-            gpu=self._pool_state(self._pool),
-            host=None if host is None else self._pool_state(host),
-            requests=tuple(self._request_state(r, scheduled.get(r.id, 0)) for r in requests),
-            copies=() if coordinator is None else self._copies(),
-            readers=() if coordinator is None else self._readers(),
-            transfers=()
-            if coordinator is None
-            else tuple(self._transfer_state(t) for t in coordinator.pending_spills.values()),
-            unsent=()
-            if coordinator is None
-            else tuple(t.transfer_id for t in coordinator.spills_to_send),
-            deferred=tuple(_held(blocks, self._pool) for blocks in deferred),
-            deferred_host=tuple(_held(blocks, host) for blocks in deferred),
+            gpu=self._pool_state(self._pool, self._gpu_names),
+            host=None if host is None else self._pool_state(host, self._host_names),
+            requests=tuple([self._request_state(r, scheduled.get(r.id, 0)) for r in requests]),
+            copies=self._copies() if self._coordinator else (),
+            readers=self._readers() if self._coordinator else (),
+            transfers=tuple([self._transfer_state(transfer) for transfer in transfers]),
+            unsent=tuple([transfer.transfer_id for transfer in unsent]),
+            deferred=tuple([_held(blocks, self._pool) for blocks in deferred]),
+            deferred_host=tuple([_held(blocks, host) for blocks in deferred]),
             held=_ids(self._held),
         )
 
-    def _pool_state(self, pool: Any) -> PoolState:
-        name = self._key_name
-        keyed = [block for block in pool.blocks if block.block_hash is not None]
-        cached = pool.cached_block_hash_to_block._cache
+    def _pool_state(self, pool: Any, names: "PoolNames") -> PoolState:
         return PoolState(
             free=_ids(pool.free_block_queue.get_all_free_blocks()),
             num_free=pool.get_num_free_blocks(),
             counts=tuple([block.ref_cnt for block in pool.blocks]),
-            keys=tuple([(block.block_id, *name(block.block_hash)) for block in keyed]),
-            cached=tuple(sorted((*name(key), *_block_ids(found)) for key, found in cached.items())),
+            keys=names.keys(pool),
+            cached=names.cached(pool),
             watched=tuple(sorted(pool._reuse_watchers)),
         )
 
@@ -320,7 +319,6 @@ class EngineAllocator:
     def _request_state(self, request: Request, scheduled: int) -> RequestState:
         key = str(request.id)
         tables = tuple([_ids(m.req_to_blocks.get(key, ())) for m in self._managers])
-        residency = self._residency(key)
         hisparse = self._coordinator is not None
         held = bool(tables[self._indexer.kv_cache_group_id])
         return RequestState(
@@ -331,17 +329,12 @@ class EngineAllocator:
             scheduled=scheduled,
             contents=tuple(request.contents),
             tables=tables if held else ((),) * (1 if not hisparse else 2),
-            resident=tuple([self._resident_row(m, key) for m in self._resident]) if held else (),
+            resident=tuple([_ids(row(key)) for row in self._resident_rows]) if held else (),
             host_cached=self._managers[0].num_cached_block.get(key, 0) if hisparse else 0,
             indexer_cached=self._indexer.num_cached_block.get(key, 0),
             wants_hot=int(any(key in manager.hot_required for manager in self._hot)),
-            **residency,
+            **self._residency(key),
         )
-
-    @staticmethod
-    def _resident_row(manager: Any, key: str) -> tuple[int, ...]:
-        effective = getattr(manager, "get_residency_row", None)
-        return _ids(effective(key) if effective else manager.req_to_blocks.get(key, ()))
 
     def _residency(self, key: str) -> dict[str, Any]:
         state = self._coordinator.request_states.get(key) if self._coordinator else None
@@ -361,12 +354,14 @@ class EngineAllocator:
 
     def _copies(self) -> tuple[tuple[int, ...], ...]:
         copies = self._coordinator.copies.items()
-        return tuple(sorted((self._key_name(key)[1], *_ids(blocks)) for key, blocks in copies))
+        return tuple(sorted([(self._key_name(key)[1], *_ids(blocks)) for key, blocks in copies]))
 
     def _readers(self) -> tuple[tuple[int, int, int], ...]:
         owners = self._coordinator._owners.items()
         return tuple(
-            sorted((block, self._ids[key], page) for block, pages in owners for key, page in pages)
+            sorted(
+                [(block, self._ids[key], page) for block, pages in owners for key, page in pages]
+            )
         )
 
     def _transfer_state(self, transfer: Any) -> TransferState:
@@ -385,6 +380,39 @@ class EngineAllocator:
         )
 
 
+class PoolNames:
+    """The keys of one pool under canonical names: named again only when the hashes moved."""
+
+    def __init__(self, name: Callable[[Any], tuple[int, int]]) -> None:
+        self._name = name
+        self._hashes: list[Any] = []
+        self._keys: tuple[tuple[int, int, int], ...] = ()
+        self._found: list[tuple[Any, ...]] = []
+        self._cached: tuple[tuple[int, ...], ...] = ()
+
+    def keys(self, pool: Any) -> tuple[tuple[int, int, int], ...]:
+        hashes = [block.block_hash for block in pool.blocks]
+        if hashes != self._hashes:
+            self._hashes = hashes
+            self._keys = tuple(
+                [
+                    (block.block_id, *self._name(block_hash))
+                    for block, block_hash in zip(pool.blocks, hashes, strict=True)
+                    if block_hash is not None
+                ]
+            )
+        return self._keys
+
+    def cached(self, pool: Any) -> tuple[tuple[int, ...], ...]:
+        """What the hash map finds: blocks under each key."""
+        entries = pool.cached_block_hash_to_block._cache.items()
+        found = [(key, *_block_ids(blocks)) for key, blocks in entries]
+        if found != self._found:
+            self._found = found
+            self._cached = tuple(sorted([(*self._name(key), *ids) for key, *ids in found]))
+        return self._cached
+
+
 _NO_RESIDENCY: dict[str, Any] = {
     "valid": (),
     "ready": 0,
@@ -395,6 +423,11 @@ _NO_RESIDENCY: dict[str, Any] = {
     "recorded": 0,
     "publication": (),
 }
+
+
+def _row_reader(manager: Any) -> Callable[[str], Any]:
+    """Reads resident rows where the block table is what is read."""
+    return lambda key: manager.req_to_blocks.get(key, ())
 
 
 def _ids(blocks: Any) -> tuple[int, ...]:

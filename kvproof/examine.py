@@ -1,23 +1,27 @@
 """Examine one program on a subject: lockstep with the reference, and the judge on every step."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import tee
+from typing import Literal
 
 from invariants.judge import Judge, initial_snapshot
 from invariants.rules import RULES, Rule
 from invariants.verdict import Breach
 from kvproof.errors import CouldNotRun
-from kvproof.subjects import Subject
+from kvproof.renaming import Renaming
+from kvproof.subjects import Snapshots, Subject
 from kvproof.subjects.reference import ReferenceSubject
 from model.dialect import Dialect
 from model.program import Program
 from model.reference import ReferenceAllocator
-from model.session import Session
-from model.snapshot import digest_of
+from model.session import Response, Session
+from model.snapshot import Digester, Snapshot
 from model.trace import Trace
 from specs.goals import GoalWatcher
+
+Comparison = Literal["exact", "renamed"]
 
 
 @dataclass(slots=True)
@@ -55,6 +59,9 @@ class Examiner:
     dialect: Dialect
     rules: Sequence[Rule] = RULES
     watch_goals: bool = True
+    comparison: Comparison = "exact"
+    """Whether block ids and the order of the free queue must be the reference's own, or may be
+    others as long as the subject behaves alike."""
 
     def exact(self, rule: str) -> "Examiner":
         """The same examiner, looking for one rule only."""
@@ -70,7 +77,7 @@ class Examiner:
         return (replace(self.exact(rule), subject=model), self.exact(rule))
 
     def examine(self, program: Program) -> Examination:
-        trace = None if self._is_the_reference else self.subject.run(program)
+        trace = None if self._is_the_reference else self.subject.run(program, self._needed)
         return self.compare(program, trace)
 
     def examine_many(self, programs: Iterable[Program]) -> Iterator[Examination]:
@@ -80,8 +87,13 @@ class Examiner:
             for program in ours:
                 yield self.compare(program, None)
             return
-        for trace in self.subject.run_many(theirs):
+        for trace in self.subject.run_many(theirs, self._needed):
             yield self.compare(next(ours), trace)
+
+    @property
+    def _needed(self) -> Snapshots:
+        """What must come back from the subject to be compared."""
+        return "digests" if self.comparison == "exact" else "all"
 
     @property
     def _is_the_reference(self) -> bool:
@@ -100,12 +112,13 @@ class Examiner:
         judge = Judge(program.configuration, self.dialect, self.rules) if self.rules else None
         goals = GoalWatcher(program.configuration, self.dialect)
         before = initial_snapshot(program.configuration, self.dialect)
+        alike = self._comparer(trace)
         for index, action in enumerate(program.actions):
             response = session.do(action)
             after = session.snapshot()
             result.actions_run += 1
             result.actions_moving += after != before
-            if trace is not None and not _agrees(trace, index, (response, after)):
+            if trace is not None and not alike(index, response, after):
                 self._diverged(result, trace, index)
                 break
             if judge is not None:
@@ -117,6 +130,25 @@ class Examiner:
                 break
         result.goals = goals.seen
         return result
+
+    def _comparer(self, trace: Trace | None) -> Callable[[int, Response, Snapshot], bool]:
+        """Whether a step of the subject is the reference's: to be asked for each step, in order."""
+        steps = trace.steps if trace is not None else ()
+        if self.comparison == "exact":
+            digester = Digester()
+            return lambda index, response, after: (
+                index < len(steps) and steps[index].digest == digester.digest(response, after)
+            )
+        renaming = Renaming(trace is not None and trace.program.configuration.hisparse)
+
+        def alike(index: int, response: Response, after: Snapshot) -> bool:
+            if index >= len(steps):
+                return False
+            step = steps[index]
+            assert step.snapshot is not None
+            return renaming.agrees((response, after), (step.response, step.snapshot))
+
+        return alike
 
     def _diverged(self, result: Examination, trace: Trace, index: int) -> None:
         """The subject answered differently: judge its own states, and report the difference."""
@@ -149,10 +181,6 @@ class Examiner:
         return tuple(lines) or (
             "the digests differ once, and not again: the subject is not stable",
         )
-
-
-def _agrees(trace: Trace, index: int, outcome: object) -> bool:
-    return index < len(trace.steps) and trace.steps[index].digest == digest_of(outcome)
 
 
 def judge_trace(trace: Trace, dialect: Dialect, rules: Sequence[Rule] = RULES) -> list[Breach]:

@@ -1,19 +1,21 @@
 """The gate: everything that must be green before a change to the allocator goes in."""
 
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kvproof.diff import PairExaminer
 from kvproof.errors import CouldNotRun
 from kvproof.examine import Examiner
-from kvproof.findings import save_findings
+from kvproof.findings import headline, save_findings
 from kvproof.replay import replay
-from kvproof.search import Outcome, Verdict, rules_for, search, soak
+from kvproof.search import Outcome, Progress, Verdict, rules_for, search, soak
 from kvproof.settings import Settings
 from kvproof.subjects import Subject, open_subject
 from kvproof.table import expected_column, measure
-from specs.traces import read_trace
+from specs.traces import TraceError, read_trace
 
 CANARY_RULE = "I4"
 OWN_CORPUS = Path(__file__).resolve().parent.parent / "specs" / "traces"
@@ -27,11 +29,15 @@ class Profile:
     """Programs of the Hypothesis search."""
     programs: int
     """Programs of the bare loop."""
+    canary_examples: int = 3_000
+    """Programs in which a canary must be seen to fail."""
+    programs_loaded_twice: int = 0
+    """Programs on which focused and full loading must agree: full loading installs 2.3 GB."""
 
 
 PROFILES = {
-    "pr": Profile(examples=1_000, programs=2_000),
-    "nightly": Profile(examples=10_000, programs=50_000),
+    "pr": Profile(examples=2_000, programs=2_000),
+    "nightly": Profile(examples=10_000, programs=50_000, programs_loaded_twice=1_000),
 }
 
 
@@ -64,7 +70,10 @@ StageRun = Callable[[], tuple[Verdict, tuple[str, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Runs the stages; one that could not run is incomplete, and the others still run."""
+    """Runs the stages; one that could not run is incomplete, and the others still run.
+
+    ``announce`` is told what runs now.
+    """
 
     settings: Settings
     profile: Profile
@@ -72,6 +81,10 @@ class Gate:
     announce: Callable[[str], None] = lambda text: None
 
     def run(self) -> GateResult:
+        """Raises ``CouldNotRun`` when there is nothing to check, or no canary to check it by."""
+        for key in ("subjects", "canaries"):
+            if not getattr(self.settings, key):
+                raise CouldNotRun(f"[tool.kvproof] {key} is empty: name at least one")
         started = time.monotonic()
         result = GateResult()
         for name, subject, stage in self.stages():
@@ -89,12 +102,14 @@ class Gate:
             yield "corpus", name, lambda name=name: self._with(name, self._corpus)  # type: ignore[misc]
             yield "lockstep", name, lambda name=name: self._with(name, self._lockstep)  # type: ignore[misc]
             yield "search", name, lambda name=name: self._with(name, self._search)  # type: ignore[misc]
+            if self.profile.programs_loaded_twice and not name.startswith("reference:"):
+                yield "loading", name, lambda name=name: self._loading(name)  # type: ignore[misc]
 
     def _timed(self, name: str, subject: str, stage: StageRun) -> Stage:
         started = time.monotonic()
         try:
             verdict, details = stage()
-        except CouldNotRun as error:
+        except (CouldNotRun, TraceError) as error:
             verdict, details = "incomplete", (str(error),)
         return Stage(name, subject, verdict, time.monotonic() - started, details)
 
@@ -116,11 +131,18 @@ class Gate:
         """A known-bad subject must fail: a gate that cannot see this sees nothing."""
         with open_subject(name, load=self.settings.load) as subject:
             examiner = _examiner(subject, CANARY_RULE)
-            outcome = search(examiner, self.settings.seed, only=CANARY_RULE, max_examples=3_000)
+            outcome = search(
+                examiner,
+                self.settings.seed,
+                only=CANARY_RULE,
+                max_examples=self.profile.canary_examples,
+                progress=self._watch(f"canary {name}"),
+            )
         if outcome.findings:
             steps = len(outcome.findings[0].program.actions)
             return "clean", (f"{CANARY_RULE} seen to fail, in {steps} actions",)
-        return "counterexample", (f"{name} is known to break {CANARY_RULE}, and nothing was found",)
+        missed = f"{name} is known to break {CANARY_RULE}, and nothing was found"
+        return "counterexample", (f"{missed} in {outcome.programs} programs",)
 
     def _corpus(self, subject: Subject) -> tuple[Verdict, tuple[str, ...]]:
         folder = Path(self.settings.corpus) if self.settings.corpus else OWN_CORPUS
@@ -138,26 +160,63 @@ class Gate:
         return ("incomplete" if details else "clean"), details or (f"{len(entries)} traces",)
 
     def _lockstep(self, subject: Subject) -> tuple[Verdict, tuple[str, ...]]:
-        outcome = soak(_examiner(subject, None), self.settings.seed, programs=self.profile.programs)
-        return self._reported(outcome)
+        outcome = soak(
+            _examiner(subject, None),
+            self.settings.seed,
+            programs=self.profile.programs,
+            progress=self._watch(f"lockstep {subject.name}"),
+        )
+        return self._reported(outcome, "lockstep")
 
     def _search(self, subject: Subject) -> tuple[Verdict, tuple[str, ...]]:
         outcome = search(
-            _examiner(subject, None), self.settings.seed, max_examples=self.profile.examples
+            _examiner(subject, None),
+            self.settings.seed,
+            max_examples=self.profile.examples,
+            progress=self._watch(f"search {subject.name}"),
         )
-        return self._reported(outcome)
+        return self._reported(outcome, "search")
 
-    def _reported(self, outcome: Outcome) -> tuple[Verdict, tuple[str, ...]]:
-        paths = save_findings(outcome, self.out)
-        details = [
-            f"{f.breach.rule} at step {f.breach.step + 1}: {f.breach.evidence[0]}; "
-            f"kvproof replay {paths[f.breach.rule]}"
-            for f in outcome.findings
-        ]
+    def _loading(self, name: str) -> tuple[Verdict, tuple[str, ...]]:
+        """The stand-ins of focused loading change nothing: all of vLLM answers the same."""
+        with (
+            open_subject(name, load="focused") as focused,
+            open_subject(name, load="full") as full,
+        ):
+            if full.dialect is None:
+                raise CouldNotRun(f"{name} has no dialect to draw programs for")
+            outcome = soak(
+                PairExaminer(full, focused, full.dialect),
+                self.settings.seed,
+                programs=self.profile.programs_loaded_twice,
+                progress=self._watch(f"loading {name}"),
+            )
+        return self._reported(outcome, "loading")
+
+    def _watch(self, stage: str) -> Progress:
+        def show(outcome: Outcome, doing: str = "", /) -> None:
+            self.announce(f"{stage}: {doing or f'{outcome.programs:,} programs'}")
+
+        return show
+
+    def _reported(self, outcome: Outcome, stage: str) -> tuple[Verdict, tuple[str, ...]]:
+        details, paths = [], {}
+        try:
+            paths = save_findings(outcome, self.out / stage)
+        except TraceError as error:  # what was found counts all the same
+            details.append(str(error))
+        for finding in outcome.findings:
+            breach, path = finding.breach, paths.get(finding.breach.rule)
+            replayed = f"; kvproof replay {shlex.quote(str(path))}" if path else ""
+            details.append(f"{breach.rule} at step {breach.step + 1}: {headline(breach)}{replayed}")
+        if outcome.stopped:
+            details.append(f"ended early: {outcome.stopped}")
+        details += [f"{rule} {n} times, and not again" for rule, n in outcome.unrepeated.items()]
         details += [f"goal not met: {goal}" for goal in outcome.unmet]
         details += [f"known defect {name}, seen {n} times" for name, n in outcome.known.items()]
         details += [f"{rule} is not judged: {why}" for rule, why in outcome.waived.items()]
-        details.append(f"{outcome.programs} programs, {outcome.actions_moving} moving actions")
+        moving = f", {outcome.actions_moving:,} moving actions" if outcome.actions_moving else ""
+        details.append(f"{outcome.programs:,} programs{moving}")
         return outcome.verdict, tuple(details)
 
 
@@ -172,7 +231,8 @@ def _table_verdict(subjects: Sequence[Subject]) -> tuple[Verdict, tuple[str, ...
     table = measure(list(subjects))
     wrong: list[str] = []
     for subject in subjects:
-        assert subject.dialect is not None
+        if subject.dialect is None:
+            raise CouldNotRun(f"{subject.name} has no dialect to be compared with")
         column = tuple(cells[subject.name] for cells in table.values())
         expected = expected_column(subject.dialect.name)
         if column != expected:

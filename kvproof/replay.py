@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from invariants.rules import RULE_BY_ID
 from kvproof.errors import CouldNotRun
 from kvproof.examine import Examination, Examiner
+from kvproof.findings import headline
+from kvproof.search import WORKER_RULES
 from kvproof.subjects import Subject
+from kvproof.subjects.naming import dialect_named
 from kvproof.subjects.reference import ReferenceSubject
-from model.dialect import DIALECTS
+from model.dialect import DIALECTS, Dialect
 from model.session import Event, Response
 from model.startup import below_minimum
 from specs.traces import TraceFile
@@ -57,30 +59,50 @@ def rule_of(trace: TraceFile) -> str | None:
 
 
 def replay(path: Path, trace: TraceFile, subject: Subject, dialect_name: str | None) -> Replayed:
+    """Run a trace on a subject; raises ``CouldNotRun`` when there is nothing to compare with."""
     expected = expected_of(trace, subject.name)
-    dialect = DIALECTS[dialect_name] if dialect_name else subject.dialect
-    if dialect is None:
-        raise CouldNotRun(f"{subject.name} has no dialect of its own: name one with --dialect")
+    dialect = _dialect(trace, subject, dialect_name)
     too_small = below_minimum(trace.program.configuration, dialect)
     if too_small:
         return Replayed(str(path), subject.name, "ERROR", expected, None, too_small)
     try:
-        result = Examiner(subject, dialect).examine(trace.program)
+        result = _examined(Examiner(subject, dialect, watch_goals=False), trace)
         changed = first_changed_step(trace, subject)
     except CouldNotRun as error:
-        return Replayed(str(path), subject.name, "ERROR", expected, None, str(error))
-    failed = _fails(result, rule_of(trace))
-    why = "; ".join(f"{b.rule}: {b.evidence[0]}" for b in result.breaches)
-    outcome: Result = "FAILED" if failed else "FIXED"
+        return not_replayed(path, trace, subject.name, error)
+    outcome: Result = "FAILED" if _fails(result, rule_of(trace)) else "FIXED"
+    why = "; ".join(f"{b.rule}: {headline(b)}" for b in result.breaches)
     return Replayed(str(path), subject.name, outcome, expected, changed, why)
 
 
+def not_replayed(path: Path, trace: TraceFile, subject: str, error: CouldNotRun) -> Replayed:
+    expected = expected_of(trace, subject)
+    return Replayed(str(path), subject, "ERROR", expected, None, str(error))
+
+
+def _dialect(trace: TraceFile, subject: Subject, name: str | None) -> Dialect:
+    """The dialect that is named; else, where a trace was found, the one it was found with."""
+    found = trace.found
+    if name is None and found and found.subject == subject.name and found.dialect in DIALECTS:
+        name = found.dialect
+    if name is not None:
+        return dialect_named(name)
+    if subject.dialect is None:
+        raise CouldNotRun(f"{subject.name} has no dialect of its own: name one with --dialect")
+    return subject.dialect
+
+
+def _examined(examiner: Examiner, trace: TraceFile) -> Examination:
+    """A crash or hang counts when it comes again: workers die of other things too."""
+    result = examiner.examine(trace.program)
+    return examiner.examine(trace.program) if result.rules_broken & WORKER_RULES else result
+
+
 def _fails(result: Examination, rule: str | None) -> bool:
+    """Whether the rule is broken, or the subject did not live to show it."""
     if rule is None:
-        return bool(result.breaches)
-    if rule in RULE_BY_ID and result.rules_broken & {"crash", "hang"}:
-        return True
-    return rule in result.rules_broken
+        return any(breach.known is None for breach in result.breaches)
+    return bool(result.rules_broken & {rule, *WORKER_RULES})
 
 
 def _essence(response: Response) -> list[Event]:

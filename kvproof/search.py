@@ -3,12 +3,12 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Literal
+from typing import Literal, Protocol
 
 from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.errors import Flaky
+from hypothesis.errors import Unsatisfiable
 from hypothesis.stateful import get_state_machine_test
 
 from invariants.rules import RULES, Rule
@@ -16,11 +16,12 @@ from invariants.verdict import Breach
 from kvproof.diff import PairExaminer
 from kvproof.errors import CouldNotRun
 from kvproof.examine import Examination, Examiner
+from kvproof.subjects.reference import ReferenceSubject
 from model.dialect import Dialect
 from model.program import Program
 from specs.generator import draw_program
 from specs.goals import GOALS, unreachable_goals
-from specs.machine import BreachFoundError, machine_for
+from specs.machine import machine_for
 from specs.minimise import minimise
 
 AnyExaminer = Examiner | PairExaminer
@@ -29,10 +30,24 @@ Verdict = Literal["clean", "counterexample", "incomplete"]
 
 PROFILE = "pr"
 UNTIL_TIME_IS_UP = 1_000_000
+WORKER_RULES = frozenset({"crash", "hang"})
+"""Rules that the worker breaks. Each time costs a restart, or the time limit of a program."""
+MAX_DEATHS = 20
+"""Crashes and hangs after which a search ends: more of them tell nothing new."""
+MINIMISING_SECONDS = 120.0
+"""Time to minimise a crash or a hang; all else is minimised to the end."""
 
 
-class OutOfTimeError(Exception):
-    """Ends a Hypothesis run whose time is up: it has no budget of its own in seconds."""
+class RoundOver(BaseException):
+    """Ends a Hypothesis run at once. Hypothesis takes an ``Exception`` for a failure to replay,
+    and goes on climbing to its targets first, which takes longer than the search.
+
+    Its cause is what went wrong, if something did.
+    """
+
+    def __init__(self, found: bool = False) -> None:
+        super().__init__()
+        self.found = found
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +72,31 @@ class Outcome:
     findings: list[Finding] = field(default_factory=list)
     known: Counter[str] = field(default_factory=Counter)
     """Known defects met, by id: reported, and no reason for red."""
+    unrepeated: Counter[str] = field(default_factory=Counter)
+    """Crashes and hangs that did not come again when the same program ran again: something
+    outside killed or stopped the worker. Reported, and no reason for red."""
     goals: Counter[str] = field(default_factory=Counter)
     unmet: tuple[str, ...] = ()
     waived: dict[str, str] = field(default_factory=dict)
     """Rules that the dialect breaks by design, with the reason."""
+    stopped: str | None = None
+    """Why the search ended before its budget was used up, if it did."""
 
     @property
     def verdict(self) -> Verdict:
         if self.findings:
             return "counterexample"
-        return "incomplete" if self.unmet or not self.programs else "clean"
+        return "incomplete" if self.unmet or self.stopped or not self.programs else "clean"
 
 
-Progress = Callable[[Outcome], None]
-"""Told how far a search is."""
+class Progress(Protocol):
+    """Told how far a search is: what has run, and what is done now if it is not running more."""
+
+    def __call__(self, outcome: Outcome, doing: str = "", /) -> None: ...
+
+
+def unseen(outcome: Outcome, doing: str = "", /) -> None:
+    """Progress that nobody watches."""
 
 
 @dataclass(slots=True)
@@ -81,35 +107,68 @@ class Hunt:
     outcome: Outcome
     only: str | None
     deadline: float | None
-    failing: dict[str, Program] = field(default_factory=dict)
+    limit: int | None
+    """Programs to run at most."""
+    failing: dict[str, tuple[Breach, Program]] = field(default_factory=dict)
+    deaths: int = 0
 
-    def take(self, result: Examination) -> set[str]:
-        """Note what one program came to; return the rules that it is the first to break."""
+    def take(self, result: Examination) -> bool:
+        """Note what one program came to; say whether it is the first to break some rule."""
+        result = self._repeated_if_dead(result)
         outcome = self.outcome
         outcome.programs += 1
         outcome.actions_run += result.actions_run
         outcome.actions_moving += result.actions_moving
         outcome.goals.update(result.goals)
-        found: set[str] = set()
+        news = False
         for breach in result.breaches:
             if breach.known and self.only is None:
                 outcome.known[breach.known] += 1
-            elif self.only in (None, breach.rule):
-                found.add(breach.rule)
-        return found
+            elif self.only in (None, breach.rule) and breach.rule not in self.failing:
+                self.failing[breach.rule] = (breach, result.program)
+                news = True
+        return news
+
+    def _repeated_if_dead(self, result: Examination) -> Examination:
+        """A crash or hang is believed when it comes again: workers die of other things too."""
+        died = result.rules_broken & WORKER_RULES
+        if not died:
+            return result
+        self.deaths += 1
+        if self.deaths >= MAX_DEATHS:
+            self.outcome.stopped = f"the worker crashed or hung {self.deaths} times"
+        if died <= self.failing.keys():
+            return result
+        again = self.examiner.examine(result.program)
+        self.outcome.unrepeated.update(died - again.rules_broken)
+        return again
 
     @property
     def over(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
+        if self.limit is not None and self.outcome.programs >= self.limit:
+            return True
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            return True
+        return self.outcome.stopped is not None
+
+    def stop(self, error: CouldNotRun) -> None:
+        """The subject cannot go on: what was found before counts all the same."""
+        if not self.failing:
+            raise error
+        self.outcome.stopped = str(error)
 
 
 def start_hunt(
-    examiner: AnyExaminer, run_seed: int, only: str | None, seconds: float | None
+    examiner: AnyExaminer,
+    run_seed: int,
+    only: str | None,
+    limit: int | None,
+    seconds: float | None,
 ) -> Hunt:
     outcome = Outcome(examiner.subject.name, examiner.dialect.name, run_seed)
     outcome.waived = dict(examiner.dialect.by_design)
     deadline = None if seconds is None else time.monotonic() + seconds
-    return Hunt(examiner, outcome, only, deadline)
+    return Hunt(examiner, outcome, only, deadline, limit)
 
 
 def rules_for(only: str | None) -> tuple[Rule, ...]:
@@ -122,59 +181,67 @@ def search(
     only: str | None = None,
     max_examples: int | None = None,
     seconds: float | None = None,
-    progress: Progress = lambda outcome: None,
+    progress: Progress = unseen,
 ) -> Outcome:
-    """Let Hypothesis play; one finding per rule, each round without the rules found before."""
+    """Let Hypothesis play: one finding per rule, and a new round after each that is found.
+
+    ``max_examples`` counts the programs of all rounds; ``seconds`` is the time to look for
+    failures, and what is found is minimised after it. Without either, the profile's budget.
+    """
     started = time.monotonic()
-    hunt = start_hunt(examiner, run_seed, only, seconds)
-    profile = settings.get_profile(PROFILE)
-    left = max_examples or (UNTIL_TIME_IS_UP if seconds else profile.max_examples)
-    while left > 0 and not hunt.over:
-        before = hunt.outcome.programs
-        rule = _one_round(hunt, run_seed + len(hunt.failing), left, progress)
-        left -= hunt.outcome.programs - before
-        if rule is None or only is not None:
+    if max_examples is None and seconds is None:
+        max_examples = settings.get_profile(PROFILE).max_examples
+    hunt = start_hunt(examiner, run_seed, only, max_examples, seconds)
+    while not hunt.over:
+        try:
+            found = _one_round(hunt, run_seed + len(hunt.failing), progress)
+        except CouldNotRun as error:
+            hunt.stop(error)
             break
-    return _conclude(hunt, started)
+        if not found or only is not None:
+            break
+    return _conclude(hunt, started, progress)
 
 
-def _one_round(hunt: Hunt, round_seed: int, examples: int, progress: Progress) -> str | None:
-    """Run machines until one breaks a rule that is not known yet; return the rule."""
-    found: list[tuple[str, Program]] = []
+def _one_round(hunt: Hunt, round_seed: int, progress: Progress) -> bool:
+    """Run machines until one breaks a rule that is not known yet; say whether one did."""
 
     def finished(program: Program) -> None:
+        if program.actions:
+            try:
+                found = hunt.take(hunt.examiner.examine(program))
+            except Exception as error:
+                raise RoundOver from error
+            progress(hunt.outcome)
+            if found:
+                raise RoundOver(found)
         if hunt.over:
-            raise OutOfTimeError
-        if not program.actions:
-            return
-        broken = hunt.take(hunt.examiner.examine(program))
-        progress(hunt.outcome)
-        for rule in sorted(broken - set(hunt.failing)):
-            found.append((rule, program))
-            raise BreachFoundError(rule)
+            raise RoundOver
 
     machine = machine_for(hunt.examiner.dialect, finished)
-    test = get_state_machine_test(
-        machine,
-        settings=settings(
-            settings.get_profile(PROFILE),
-            max_examples=examples,
-            database=None,
-            print_blob=False,
-            report_multiple_bugs=False,
-            suppress_health_check=list(HealthCheck),
-            phases=(Phase.generate, Phase.target),
-        ),
-    )
+    test = get_state_machine_test(machine, settings=_round_settings(hunt))
     try:
         seed(round_seed)(test)()
-    except (BreachFoundError, OutOfTimeError, Flaky):
-        if not found:
-            return None
-        rule, program = found[0]
-        hunt.failing[rule] = program
-        return rule
-    return None
+    except RoundOver as end:
+        if end.__cause__ is not None:
+            raise end.__cause__ from None
+        return end.found
+    except Unsatisfiable:
+        pass  # too few examples for a single program
+    return False
+
+
+def _round_settings(hunt: Hunt) -> settings:
+    left = UNTIL_TIME_IS_UP if hunt.limit is None else hunt.limit - hunt.outcome.programs
+    return settings(
+        settings.get_profile(PROFILE),
+        max_examples=left,
+        database=None,
+        print_blob=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.target),
+    )
 
 
 def soak(
@@ -184,19 +251,21 @@ def soak(
     seconds: float | None = None,
     only: str | None = None,
     actions: int = 60,
-    progress: Progress = lambda outcome: None,
+    progress: Progress = unseen,
 ) -> Outcome:
     """The bare seeded loop: volume. Programs of one seed are always the same."""
     started = time.monotonic()
-    hunt = start_hunt(examiner, run_seed, only, seconds)
+    hunt = start_hunt(examiner, run_seed, only, programs, seconds)
     drawn = draw_programs(examiner.dialect, run_seed, programs, actions, lambda: hunt.over)
-    for result in examiner.examine_many(drawn):
-        for rule in hunt.take(result) - set(hunt.failing):
-            hunt.failing[rule] = result.program
-        progress(hunt.outcome)
-        if only is not None and hunt.failing:
-            break
-    return _conclude(hunt, started)
+    try:
+        for result in examiner.examine_many(drawn):
+            hunt.take(result)
+            progress(hunt.outcome)
+            if only is not None and hunt.failing:
+                break
+    except CouldNotRun as error:
+        hunt.stop(error)
+    return _conclude(hunt, started, progress)
 
 
 def draw_programs(
@@ -212,10 +281,11 @@ def draw_programs(
         number += 1
 
 
-def _conclude(hunt: Hunt, started: float) -> Outcome:
+def _conclude(hunt: Hunt, started: float, progress: Progress) -> Outcome:
     outcome = hunt.outcome
-    for rule, program in hunt.failing.items():
-        outcome.findings.append(minimised(hunt.examiner, rule, program))
+    for breach, program in hunt.failing.values():
+        progress(outcome, f"minimising {breach.rule}")
+        outcome.findings.append(minimised(hunt.examiner, breach, program))
     if hunt.only is None and hunt.examiner.watch_goals:
         unreachable = unreachable_goals(hunt.examiner.dialect)
         missed = (goal for goal in GOALS if goal not in unreachable and not outcome.goals[goal])
@@ -224,21 +294,62 @@ def _conclude(hunt: Hunt, started: float) -> Outcome:
     return outcome
 
 
-def minimised(examiner: AnyExaminer, rule: str, program: Program) -> Finding:
-    """Shrink a failing program, in configurations that the engine would start with."""
-    exact = examiner.exact(rule)
-    for shrinker in examiner.shrinkers(rule):
-        small = _shrunk(shrinker, rule, program)
-        breaches = [b for b in exact.examine(small).breaches if b.rule == rule] if small else []
-        if small and breaches:
-            return Finding(breaches[0], small)
-    raise CouldNotRun(f"{examiner.subject.name} broke {rule} once and not again: it is not stable")
+def minimised(examiner: AnyExaminer, breach: Breach, program: Program) -> Finding:
+    """Shrink a failing program, in configurations that the engine would start with.
+
+    A failure that does not come again is a finding too, as it was seen.
+    """
+    exact = examiner.exact(breach.rule)
+    why = "it was seen once and not again: the subject is not stable, and this is not minimised"
+    try:
+        for shrinker in examiner.shrinkers(breach.rule):
+            small = _shrunk(shrinker, breach, program)
+            seen = _same(exact.examine(small), breach) if small else None
+            if small and seen:
+                return Finding(_placed(seen, small), small)
+    except CouldNotRun as error:
+        why = f"it could not be minimised: {error}"
+    unshrunk = replace(breach, evidence=(*breach.evidence, why))
+    return Finding(_placed(unshrunk, program), program)
 
 
-def _shrunk(examiner: AnyExaminer, rule: str, program: Program) -> Program | None:
+class OutOfPatienceError(Exception):
+    """Minimising takes too long."""
+
+
+def _shrunk(examiner: AnyExaminer, breach: Breach, program: Program) -> Program | None:
+    """The program made small, if it fails on this examiner at all.
+
+    A crash or a hang is made as small as the time allows.
+    """
+    patience = MINIMISING_SECONDS if breach.rule in WORKER_RULES else float("inf")
+    deadline = time.monotonic() + patience
+    smallest = program
+
     def fails(candidate: Program) -> bool:
-        return rule in examiner.examine(candidate).rules_broken
+        nonlocal smallest
+        if time.monotonic() > deadline:
+            raise OutOfPatienceError
+        failed = _same(examiner.examine(candidate), breach) is not None
+        if failed and len(candidate.actions) <= len(smallest.actions):
+            smallest = candidate
+        return failed
 
-    if not fails(program):
-        return None
-    return minimise(program, fails, examiner.dialect)
+    fast = isinstance(examiner.subject, ReferenceSubject)
+    try:
+        return minimise(program, fails, examiner.dialect, fast) if fails(program) else None
+    except OutOfPatienceError:
+        return smallest
+
+
+def _same(result: Examination, breach: Breach) -> Breach | None:
+    """The breach of the same rule: a known defect is never the same as an unknown one."""
+    kind = (breach.rule, breach.known)
+    return next((b for b in result.breaches if (b.rule, b.known) == kind), None)
+
+
+def _placed(breach: Breach, program: Program) -> Breach:
+    """A worker that died told of no step: the last action of a minimal program is to blame."""
+    if breach.rule in WORKER_RULES:
+        return replace(breach, step=len(program.actions) - 1)
+    return breach

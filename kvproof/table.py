@@ -40,18 +40,29 @@ def table_program(free_blocks: int, tokens: int = TOKENS) -> Program:
 
 
 def cell_of(trace: Trace) -> str:
-    """``rejected``, ``crash``, or how many of the hit's pages are read from the GPU."""
+    """``rejected``, ``crash``, or how many of the hit's pages are read from the GPU.
+
+    Raises ``CouldNotRun`` when the subject does not get so far as to show it.
+    """
     last = trace.steps[-1].response[0] if trace.steps else ()
     if trace.ending == "raised" and last == ("raised", "OutOfBlocks"):
         return "crash"
     if trace.ending != "ended" or len(trace.steps) != len(trace.program.actions):
-        raise CouldNotRun(f"{trace.subject} did not finish the table's program: {trace.failure}")
-    if trace.steps[-2].response[0][0] == "refused":
+        raise CouldNotRun(_unfinished(trace))
+    answer = trace.steps[-2].response[0][0]
+    if answer == "refused":
         return "rejected"
     snapshot = trace.steps[-1].snapshot
-    assert snapshot is not None
+    if answer != "admitted" or snapshot is None:
+        raise CouldNotRun(f"{trace.subject} answered {answer!r} to the table's last admission")
     rows = snapshot.requests[0].resident[0][:HIT_PAGES]
     return f"{sum(block != NULL for block in rows)}/{HIT_PAGES}"
+
+
+def _unfinished(trace: Trace) -> str:
+    said = (trace.failure or trace.ending).strip().splitlines()
+    why = said[-1 if trace.ending == "raised" else 0]  # the error ends a traceback
+    return f"{trace.subject} did not finish the table's program: it {trace.ending}: {why}"
 
 
 def measure(subjects: list[Subject]) -> dict[int, dict[str, str]]:

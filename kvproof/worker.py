@@ -23,7 +23,7 @@ from model.allocator import Allocator
 from model.configuration import Configuration
 from model.program import program_from_json
 from model.session import Session
-from model.snapshot import digest_of
+from model.snapshot import Digester
 
 PROTOCOL_VERSION = 1
 
@@ -64,13 +64,14 @@ def run(
     responses: list[Any] = []
     digests: list[str] = []
     snapshots: list[Any] = []
+    digester = Digester()
     failure = None
     for action in program.actions:
         response, failure = _do(session, action, could_not_run)
         responses.append(response)
         if mode != "none":
             snapshot = session.snapshot()
-            digests.append(digest_of((response, snapshot)))
+            digests.append(digester.digest(response, snapshot))
             if mode == "all":
                 snapshots.append(snapshot)
         if session.dead:

@@ -112,3 +112,14 @@ def host_shortage(
 def admits(need: Number, watermark: Number, free: Number) -> Truth:
     """Whether the pool has the blocks, and ``watermark`` more."""
     return need + watermark <= free
+
+
+def kept_copies(
+    free: Number, taken: Number, copies: Number, behind: Number, a: Arithmetic = INTEGERS
+) -> Number:
+    """Free GPU copies of a hit that survive its own allocation, to be adopted at its end.
+
+    ``taken`` blocks of ``free`` leave the queue: those of the hit by touching, others from its
+    head. The copies lie together, ``behind`` other free blocks between them and the tail.
+    """
+    return a.minimum(copies, a.maximum(free - taken - behind, 0))

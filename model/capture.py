@@ -22,9 +22,9 @@ def capture(
         gpu=_pool(state.gpu),
         host=_pool(state.host) if state.configuration.hisparse else None,
         requests=tuple(
-            _request(state, request, scheduled.get(request.id, 0)) for request in requests
+            [_request(state, request, scheduled.get(request.id, 0)) for request in requests]
         ),
-        copies=tuple(sorted((content, *blocks) for content, blocks in state.copies.items())),
+        copies=tuple(sorted([(content, *blocks) for content, blocks in state.copies.items()])),
         readers=_readers(state),
         transfers=tuple(_transfer(transfer) for transfer in state.transfers.values()),
         unsent=tuple(state.unsent),
@@ -43,8 +43,8 @@ def _pool(pool: Pool) -> PoolState:
         free=tuple(pool.free),
         num_free=len(pool.free),
         counts=tuple(pool.counts),
-        keys=tuple(sorted((block, *key) for block, key in pool.keys.items())),
-        cached=tuple(sorted((*key, *blocks) for key, blocks in pool.index.items())),
+        keys=tuple(sorted([(block, *key) for block, key in pool.keys.items()])),
+        cached=tuple(sorted([(*key, *blocks) for key, blocks in pool.index.items()])),
         watched=tuple(sorted(pool.watched)),
     )
 
@@ -60,8 +60,8 @@ def _request(state: State, request: Request, scheduled: int) -> RequestState:
         computed=request.computed,
         scheduled=scheduled,
         contents=tuple(request.contents),
-        tables=tuple(tuple(row) for row in tables),
-        resident=tuple(tuple(row) for row in holding.resident),
+        tables=tuple([tuple(row) for row in tables]),
+        resident=tuple([tuple(row) for row in holding.resident]),
         host_cached=holding.host_cached,
         indexer_cached=holding.indexer_cached,
         wants_hot=int(holding.wants_hot),

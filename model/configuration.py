@@ -82,6 +82,8 @@ def problem_of(configuration: Configuration) -> str | None:
     for name in ("num_host_blocks", "watermark_blocks"):
         if getattr(c, name) < 0:
             return f"{name} must not be negative, not {getattr(c, name)}"
+    if c.max_model_len < 2:
+        return f"max_model_len must leave room for a prompt and an output, not {c.max_model_len}"
     if c.policy not in ("fcfs", "priority"):
         return f"policy must be fcfs or priority, not {c.policy!r}"
     if c.hisparse and (c.num_resident_groups < 1 or c.hot_blocks < 1):

@@ -105,6 +105,44 @@ def digest_of(value: object) -> str:
     return blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()
 
 
+class Digester:
+    """Fingerprints the steps of one trace, in order; equal in every process and Python.
+
+    Most steps leave most parts of the state alone, so a part is written out again only when it
+    differs from the last one in its place.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[object] = []
+        self._texts: list[str] = []
+
+    def digest(self, response: object, snapshot: Snapshot) -> str:
+        """A short fingerprint of what a step answered and of the state after it."""
+        parts = _parts(snapshot)
+        known = self._parts
+        self._texts = [
+            text if part is old or part == old else repr(part)
+            for part, old, text in zip(parts, known, self._texts, strict=False)
+        ] + [repr(part) for part in parts[len(known) :]]
+        self._parts = parts
+        text = "\n".join((repr(response), *self._texts))
+        return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _parts(snapshot: Snapshot) -> list[object]:
+    """The state in parts of plain tuples and integers, whose ``repr`` is the same everywhere."""
+    gpu, host, requests, copies, readers, transfers, *rest = snapshot
+    return [
+        *gpu,
+        *(host or (None,)),
+        copies,
+        readers,
+        tuple(map(tuple, transfers)),
+        *rest,
+        *map(tuple, requests),
+    ]
+
+
 def snapshot_from_json(data: list[Any]) -> Snapshot:
     """Read a snapshot that went through JSON, where every tuple became a list."""
     gpu, host, requests, copies, readers, transfers, *rest = data

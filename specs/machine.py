@@ -38,10 +38,6 @@ Finished = Callable[[Program], None]
 """Examines a program that a machine has played; raises to call it failed."""
 
 
-class BreachFoundError(AssertionError):
-    """A program that breaks a rule: what Hypothesis shrinks."""
-
-
 small = st.integers(0, MAX_REQUESTS - 1)
 MAX_WAITING = 2
 PLAYED_ACTIONS = 8

@@ -29,16 +29,23 @@ MODES = (
     "prefix_caching",
 )
 """Configuration fields with a plain value, in the order in which they are made plain."""
+LEAST = {"tokens": 1, "prompt": 1}
+"""Numbers below which no engine would go."""
 SIZES = ("num_blocks", "num_host_blocks", "max_model_len", "max_num_batched_tokens")
 
 
-def minimise(program: Program, fails: Fails, dialect: Dialect) -> Program:
+def minimise(
+    program: Program, fails: Fails, dialect: Dialect, small_scopes: bool = True
+) -> Program:
     """A small program with the same failure, from which no action can be removed.
 
     Its pools are such that ``dialect`` starts with them, and every other dialect too if the
-    failure can be had so: then the program can be replayed on every release.
+    failure can be had so: then the program can be replayed on every release. ``small_scopes``
+    looks for a shorter way as well, which takes thousands of runs: for the reference only.
     """
     program = reduce(program, lambda p: _starts(p, (dialect,)) and fails(p))
+    if not small_scopes:
+        return program
     everywhere = tuple(DIALECTS.values())
     hosts = PLAIN.num_host_blocks if program.configuration.hisparse else 0
     plain = replace(PLAIN, num_host_blocks=hosts)
@@ -145,8 +152,9 @@ def smaller_numbers(program: Program, fails: Fails) -> Program:
 
 def _lower(action: Action, name: str) -> Iterator[Action]:
     value = getattr(action, name)
-    for smaller in dict.fromkeys((0, value // 2, value - 1)):
-        if 0 <= smaller < value:
+    least = LEAST.get(name, 0)
+    for smaller in dict.fromkeys((least, value // 2, value - 1)):
+        if least <= smaller < value:
             number = bool(smaller) if isinstance(value, bool) else smaller
             yield replace(action, **{name: number})  # type: ignore[arg-type]
 

@@ -70,11 +70,12 @@ def search_scope(
 ) -> Program | None:
     """Breadth-first over all programs of the scope, states already seen left out."""
     seen: set[str] = set()
-    layer: list[tuple[Action, ...]] = [()]
+    start = choices(play(configuration, dialect, ()))
+    layer: list[tuple[tuple[Action, ...], list[Action]]] = [((), start)]
     for _ in range(below - 1):
-        following: list[tuple[Action, ...]] = []
-        for path in layer:
-            for action in choices(play(configuration, dialect, path)):
+        following: list[tuple[tuple[Action, ...], list[Action]]] = []
+        for path, possible in layer:
+            for action in possible:
                 longer = (*path, action)
                 session = play(configuration, dialect, longer)
                 key = session.fingerprint()
@@ -85,7 +86,7 @@ def search_scope(
                 if fails(program):
                     return program
                 if not session.dead:
-                    following.append(longer)
+                    following.append((longer, choices(session)))
                 if len(seen) >= MAX_STATES:
                     return None
         layer = following

@@ -28,7 +28,9 @@ def outcome_json(outcome: Outcome, traces: dict[str, Path]) -> dict[str, Any]:
                 "first_bad_step": finding.breach.step,
                 "evidence": list(finding.breach.evidence),
                 "known": finding.breach.known,
-                "trace": str(traces[finding.breach.rule]),
+                "trace": str(traces[finding.breach.rule])
+                if finding.breach.rule in traces
+                else None,
             }
             for finding in outcome.findings
         ],
@@ -36,6 +38,8 @@ def outcome_json(outcome: Outcome, traces: dict[str, Path]) -> dict[str, Any]:
         "unmet_goals": list(outcome.unmet),
         "known_defects": dict(outcome.known),
         "waived_rules": outcome.waived,
+        "unrepeated": dict(outcome.unrepeated),
+        "stopped": outcome.stopped,
     }
 
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from invariants.rules import RULE_BY_ID
 from kvproof.describe import describe_finding
+from kvproof.errors import CouldNotRun
 from kvproof.findings import VERSION
 from kvproof.gate import GateResult
 from kvproof.replay import Replayed
@@ -15,6 +17,8 @@ from kvproof.search import Finding, Outcome
 from kvproof.subjects import Subject
 from kvproof.subjects.reference import ReferenceSubject
 from model.dialect import DIALECTS
+from model.program import Program
+from model.trace import Trace
 
 STYLES = {
     "clean": "green",
@@ -37,47 +41,76 @@ def sentence_of(rule: str) -> str:
 
 
 def show_outcome(
-    console: Console, outcome: Outcome, traces: dict[str, Path], subject: Subject
+    console: Console,
+    outcome: Outcome,
+    traces: dict[str, Path],
+    subject: Subject,
+    model: Subject | None = None,
 ) -> None:
+    """``model`` is what the subject was compared with; none is the reference under the dialect."""
+    model = model or ReferenceSubject(DIALECTS[outcome.dialect], None, f"model {outcome.dialect}")
     for finding in outcome.findings:
-        show_finding(console, finding, outcome, traces[finding.breach.rule], subject)
-    for rule, reason in outcome.waived.items():
-        console.print(f"not judged: {rule}: {reason}", style="dim", markup=False)
-    for defect, count in outcome.known.items():
-        console.print(f"known defect {defect}, seen {count} times", style="yellow")
-    for goal in outcome.unmet:
-        console.print(f"goal not met: {goal}", style="yellow")
-    console.print(
-        f"[{STYLES[outcome.verdict]}]{outcome.verdict}[/]  {outcome.subject} against the model "
-        f"{outcome.dialect}, seed {outcome.seed}: {outcome.programs:,} programs, "
-        f"{outcome.actions_run:,} actions ({outcome.actions_moving:,} moving) "
+        show_finding(console, finding, outcome, traces.get(finding.breach.rule), subject, model)
+    notes = [
+        *((f"not judged: {rule}: {why}", "dim") for rule, why in outcome.waived.items()),
+        *((f"known defect {d}, seen {n} times", "yellow") for d, n in outcome.known.items()),
+        *(
+            (f"{rule}, {n} times, and not again: the worker died of something else", "yellow")
+            for rule, n in outcome.unrepeated.items()
+        ),
+        *((f"goal not met: {goal}", "yellow") for goal in outcome.unmet),
+    ]
+    if outcome.stopped:
+        notes.append((f"ended early: {outcome.stopped}", "yellow"))
+    for note, style in notes:
+        console.print(Text(note, style), soft_wrap=True)
+    console.print(_summary(outcome), soft_wrap=True)
+
+
+def _summary(outcome: Outcome) -> Text:
+    moving = f" ({outcome.actions_moving:,} moving)" if outcome.actions_moving else ""
+    return Text.assemble(
+        (outcome.verdict, STYLES[outcome.verdict]),
+        f"  {outcome.subject} against the model {outcome.dialect}, seed {outcome.seed}: "
+        f"{outcome.programs:,} programs, {outcome.actions_run:,} actions{moving} "
         f"in {outcome.seconds:.1f} s",
-        highlight=False,
     )
 
 
 def show_finding(
-    console: Console, finding: Finding, outcome: Outcome, trace: Path, subject: Subject
+    console: Console,
+    finding: Finding,
+    outcome: Outcome,
+    trace: Path | None,
+    subject: Subject,
+    model: Subject,
 ) -> None:
-    model = ReferenceSubject(DIALECTS[outcome.dialect], None, f"model {outcome.dialect}")
-    engine = subject.run(finding.program, "all")
     shown = describe_finding(
         finding.breach,
         sentence_of(finding.breach.rule),
         finding.program,
-        model=model.run(finding.program, "all"),
-        engine=engine,
+        model=_run(model, finding.program),
+        engine=_run(subject, finding.program),
         seed=outcome.seed,
         versions=(outcome.subject, f"kvproof {VERSION}"),
-        trace_path=str(trace),
+        trace_path=None if trace is None else str(trace),
     )
     for part in shown:
-        console.print(part)
+        console.print(part, soft_wrap=isinstance(part, Text))
     console.print()
 
 
+def _run(subject: Subject, program: Program) -> Trace:
+    try:
+        return subject.run(program, "all")
+    except CouldNotRun as error:  # it ran before: the finding is shown all the same
+        return Trace(subject.name, program, (), "error", str(error))
+
+
 def show_table(console: Console, table: dict[int, dict[str, str]]) -> None:
-    shown = Table("free blocks", *next(iter(table.values())))
+    shown = Table("free blocks")
+    for name in next(iter(table.values())):
+        shown.add_column(Text(name))
     for free, cells in table.items():
         shown.add_row(str(free), *cells.values())
     console.print(shown)
@@ -91,20 +124,19 @@ def show_replayed(console: Console, replayed: Sequence[Replayed]) -> None:
         if entry.first_changed_step is not None:
             changed = f"; first changed step: {entry.first_changed_step + 1}"
         why = f"\n    {entry.why}" if entry.why else ""
-        console.print(
-            f"[{STYLES[entry.outcome]}]{entry.outcome}[/]{expected}  "
-            f"{Path(entry.trace).name} on {entry.subject}{changed}{why}",
-            highlight=False,
+        line = Text.assemble(
+            (entry.outcome, STYLES[entry.outcome]),
+            f"{expected}  {Path(entry.trace).name} on {entry.subject}{changed}{why}",
         )
+        console.print(line, soft_wrap=True)
 
 
 def show_gate(console: Console, result: GateResult) -> None:
     shown = Table("stage", "subject", "verdict", "seconds", "details")
     for stage in result.stages:
-        verdict = f"[{STYLES[stage.verdict]}]{stage.verdict}[/]"
-        shown.add_row(
-            stage.name, stage.subject, verdict, f"{stage.seconds:.1f}", "\n".join(stage.details)
-        )
+        verdict = Text(stage.verdict, STYLES[stage.verdict])
+        seconds, details = f"{stage.seconds:.1f}", Text("\n".join(stage.details))
+        shown.add_row(stage.name, Text(stage.subject), verdict, seconds, details)
     console.print(shown)
     style = STYLES[result.verdict]
     console.print(f"[{style}]{result.verdict}[/] in {result.seconds:.0f} s", highlight=False)

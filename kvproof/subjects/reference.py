@@ -13,7 +13,7 @@ from model.dialect import Dialect
 from model.program import Program
 from model.reference import ReferenceAllocator
 from model.session import Session
-from model.snapshot import digest_of
+from model.snapshot import Digester
 from model.trace import Ending, Step, Trace
 
 
@@ -30,9 +30,10 @@ class ReferenceSubject:
         started = time.perf_counter()
         allocator = ReferenceAllocator(program.configuration, self.runs_as)
         session = Session(program.configuration, allocator)
+        digester = Digester()
         steps: list[Step] = []
         for action in program.actions:
-            steps.append(_step(session, action, snapshots))
+            steps.append(_step(session, digester, action, snapshots))
             if session.dead:
                 break
         ending: Ending = "raised" if session.dead else "ended"
@@ -60,10 +61,12 @@ def reference_subject(dialect: Dialect) -> ReferenceSubject:
     return ReferenceSubject(dialect, dialect, f"reference:{dialect.name}")
 
 
-def _step(session: Session[Any, Any], action: Action, snapshots: Snapshots) -> Step:
+def _step(
+    session: Session[Any, Any], digester: Digester, action: Action, snapshots: Snapshots
+) -> Step:
     response = session.do(action)
     if snapshots == "none":
         return Step(response, "")
     snapshot = session.snapshot()
-    digest = digest_of((response, snapshot))
+    digest = digester.digest(response, snapshot)
     return Step(response, digest, snapshot if snapshots == "all" else None)

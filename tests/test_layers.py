@@ -1,0 +1,114 @@
+"""Imports go one way: model, invariants, specs, kvproof; and the engine enters through one door."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LAYERS = ("model", "invariants", "specs", "kvproof")
+"""Each may import those before it, and itself."""
+LIBRARIES = {
+    "model": set[str](),
+    "invariants": {"z3", "crosshair", "deal", "icontract"},
+    "specs": {"hypothesis", "cattrs"},
+}
+"""What a layer may import beside the standard library. kvproof may import anything."""
+ENGINE = ("vllm", "torch")
+DOOR = "kvproof/engine_allocator.py"
+"""The only file that may import the engine."""
+
+
+def imported_modules(source: str) -> Iterator[str]:
+    """Full names of the modules that a source imports, wherever in it: its own package as ``.``."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "" if not node.level else "." * node.level
+
+
+def wrong_imports(file: str, source: str) -> list[str]:
+    """What a file must not import. ``file`` is its path from the root, with slashes."""
+    layer = file.split("/", maxsplit=1)[0]
+    allowed = LAYERS[: LAYERS.index(layer) + 1]
+    wrong: list[str] = []
+    for module in imported_modules(source):
+        top = module.split(".")[0]
+        if not top:  # the package itself
+            continue
+        if top in ENGINE:
+            if file != DOOR:
+                wrong.append(f"{file} imports {module}: only {DOOR} may")
+        elif top in LAYERS:
+            if top not in allowed:
+                wrong.append(f"{file} imports {module}, a layer above {layer}")
+        elif layer in LIBRARIES and top not in sys.stdlib_module_names | LIBRARIES[layer]:
+            wrong.append(f"{file} imports {module}, a library that {layer} does without")
+    return wrong
+
+
+def sources(layer: str) -> dict[str, str]:
+    files = sorted((ROOT / layer).rglob("*.py"))
+    return {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in files}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_imports_only_what_is_below_it(layer: str) -> None:
+    files = sources(layer)
+    assert len(files) > 5
+    assert [line for file, source in files.items() for line in wrong_imports(file, source)] == []
+
+
+def test_one_file_imports_the_engine() -> None:
+    importing = {
+        file
+        for layer in LAYERS
+        for file, source in sources(layer).items()
+        if any(module.split(".")[0] in ENGINE for module in imported_modules(source))
+    }
+    assert importing == {DOOR}
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("model/pool.py", "import invariants.rules"),
+        ("model/pool.py", "from specs import generator"),
+        ("model/pool.py", "import hypothesis"),
+        ("model/pool.py", "import numpy as np"),
+        ("model/pool.py", "import json, kvproof"),
+        ("model/pool.py", "def late():\n    from z3 import Int"),
+        ("model/pool.py", "if TYPE_CHECKING:\n    from kvproof.examine import Examiner"),
+        ("invariants/rules.py", "from specs.goals import GOALS"),
+        ("invariants/rules.py", "import hypothesis"),
+        ("specs/goals.py", "from kvproof.subjects import Subject"),
+        ("specs/goals.py", "import rich"),
+        ("model/pool.py", "import vllm"),
+        ("kvproof/worker.py", "from vllm.v1.core import block_pool"),
+        ("kvproof/worker.py", "def late():\n    import torch"),
+    ],
+)
+def test_a_wrong_import_is_seen_wherever_it_stands(file: str, source: str) -> None:
+    assert len(wrong_imports(file, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("model/pool.py", "from collections.abc import Callable"),
+        ("model/pool.py", "from model.snapshot import Snapshot"),
+        ("model/pool.py", "from . import snapshot"),
+        ("model/pool.py", "# import vllm\nNAME = 'import torch'"),
+        ("invariants/rules.py", "from model.pool import NULL\nimport z3"),
+        ("specs/machine.py", "import hypothesis\nfrom invariants.rules import RULES"),
+        ("kvproof/cli.py", "import typer\nfrom specs import goals"),
+        ("kvproof/engine_allocator.py", "import torch\nfrom vllm.v1 import request"),
+    ],
+)
+def test_a_right_import_is_left_alone(file: str, source: str) -> None:
+    assert wrong_imports(file, source) == []
