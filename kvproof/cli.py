@@ -27,9 +27,10 @@ from kvproof.export import ExportError, export_test
 from kvproof.findings import VERSION, check_writable, save_findings
 from kvproof.gate import PROFILES, Gate, GateResult
 from kvproof.progress import counting
+from kvproof.prove import run_proofs
 from kvproof.provision import Load, cache_root, list_provisioned, remove_provisioned
 from kvproof.replay import Replayed, not_replayed, replay, subjects_of
-from kvproof.report.as_json import gate_json, outcome_json, replay_json, table_json
+from kvproof.report.as_json import gate_json, outcome_json, proofs_json, replay_json, table_json
 from kvproof.report.github import annotate
 from kvproof.report.junit import write_junit
 from kvproof.report.streams import (
@@ -38,7 +39,7 @@ from kvproof.report.streams import (
     write_out,
     write_report,
 )
-from kvproof.report.terminal import show_gate, show_outcome, show_replayed, show_table
+from kvproof.report.terminal import show_gate, show_outcome, show_proofs, show_replayed, show_table
 from kvproof.search import Outcome, rules_for, search, soak
 from kvproof.settings import read_settings
 from kvproof.subjects import Subject, open_subject
@@ -375,6 +376,21 @@ def export(
             partial.unlink(missing_ok=True)
     except OSError as error:
         raise CouldNotRun(f"cannot write {out}: {error.strerror}; name another file") from error
+
+
+@app.command(name="prove")
+def prove_command(
+    only: Annotated[list[str] | None, typer.Option(help="One obligation; may be repeated.")] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Prove the theorems on admission for every size, each beside a twin that must fail."""
+    proofs = run_proofs(only or ())
+    finish(
+        proofs.verdict,
+        json_output,
+        lambda: proofs_json(proofs),
+        lambda console: show_proofs(console, proofs),
+    )
 
 
 @app.command()

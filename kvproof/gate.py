@@ -4,12 +4,14 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from kvproof.diff import PairExaminer
 from kvproof.errors import CouldNotRun
 from kvproof.examine import Examiner
 from kvproof.findings import headline, save_findings
+from kvproof.prove import run_proofs
 from kvproof.replay import replay
 from kvproof.search import Outcome, Progress, Verdict, rules_for, search, soak
 from kvproof.settings import Settings
@@ -65,7 +67,8 @@ class GateResult:
         return "clean" if verdicts == {"clean"} else "incomplete"
 
 
-StageRun = Callable[[], tuple[Verdict, tuple[str, ...]]]
+StageOutcome = tuple[Verdict, tuple[str, ...]]
+StageRun = Callable[[], StageOutcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +98,21 @@ class Gate:
 
     def stages(self) -> Iterator[tuple[str, str, StageRun]]:
         yield "table", "reference", self._reference_table
+        yield "proofs", "reference", self._proofs
         for canary in self.settings.canaries:
-            yield "canary", canary, lambda name=canary: self._canary(name)  # type: ignore[misc]
+            yield "canary", canary, partial(self._canary, canary)
         for name in self.settings.subjects:
-            yield "table", name, lambda name=name: self._with(name, self._table)  # type: ignore[misc]
-            yield "corpus", name, lambda name=name: self._with(name, self._corpus)  # type: ignore[misc]
-            yield "lockstep", name, lambda name=name: self._with(name, self._lockstep)  # type: ignore[misc]
-            yield "search", name, lambda name=name: self._with(name, self._search)  # type: ignore[misc]
+            yield "table", name, partial(self._with, name, self._table)
+            yield "corpus", name, partial(self._with, name, self._corpus)
+            yield "lockstep", name, partial(self._with, name, self._lockstep)
+            yield "search", name, partial(self._with, name, self._search)
             if self.profile.programs_loaded_twice and not name.startswith("reference:"):
-                yield "loading", name, lambda name=name: self._loading(name)  # type: ignore[misc]
+                yield "loading", name, partial(self._loading, name)
+
+    def _proofs(self) -> StageOutcome:
+        proofs = run_proofs()
+        odd = [f"{r.id}: {r.verdict}, twin {r.twin}" for r in proofs.results if not r.as_expected]
+        return proofs.verdict, tuple(odd) or (f"{len(proofs.results)} obligations as expected",)
 
     def _timed(self, name: str, subject: str, stage: StageRun) -> Stage:
         started = time.monotonic()
@@ -113,21 +122,19 @@ class Gate:
             verdict, details = "incomplete", (str(error),)
         return Stage(name, subject, verdict, time.monotonic() - started, details)
 
-    def _with(
-        self, name: str, stage: Callable[[Subject], tuple[Verdict, tuple[str, ...]]]
-    ) -> tuple[Verdict, tuple[str, ...]]:
+    def _with(self, name: str, stage: Callable[[Subject], StageOutcome]) -> StageOutcome:
         with open_subject(name, load=self.settings.load) as subject:
             return stage(subject)
 
-    def _reference_table(self) -> tuple[Verdict, tuple[str, ...]]:
+    def _reference_table(self) -> StageOutcome:
         policies = ("eager", "charged", "deferred", "deferred-ordered")
         subjects = [open_subject(f"reference:{policy}") for policy in policies]
         return _table_verdict(subjects)
 
-    def _table(self, subject: Subject) -> tuple[Verdict, tuple[str, ...]]:
+    def _table(self, subject: Subject) -> StageOutcome:
         return _table_verdict([subject])
 
-    def _canary(self, name: str) -> tuple[Verdict, tuple[str, ...]]:
+    def _canary(self, name: str) -> StageOutcome:
         """A known-bad subject must fail: a gate that cannot see this sees nothing."""
         with open_subject(name, load=self.settings.load) as subject:
             examiner = _examiner(subject, CANARY_RULE)
@@ -144,7 +151,7 @@ class Gate:
         missed = f"{name} is known to break {CANARY_RULE}, and nothing was found"
         return "counterexample", (f"{missed} in {outcome.programs} programs",)
 
-    def _corpus(self, subject: Subject) -> tuple[Verdict, tuple[str, ...]]:
+    def _corpus(self, subject: Subject) -> StageOutcome:
         folder = Path(self.settings.corpus) if self.settings.corpus else OWN_CORPUS
         paths = sorted(folder.glob("*.json"))
         if not paths:
@@ -159,7 +166,7 @@ class Gate:
             return "counterexample", details
         return ("incomplete" if details else "clean"), details or (f"{len(entries)} traces",)
 
-    def _lockstep(self, subject: Subject) -> tuple[Verdict, tuple[str, ...]]:
+    def _lockstep(self, subject: Subject) -> StageOutcome:
         outcome = soak(
             _examiner(subject, None),
             self.settings.seed,
@@ -168,7 +175,7 @@ class Gate:
         )
         return self._reported(outcome, "lockstep")
 
-    def _search(self, subject: Subject) -> tuple[Verdict, tuple[str, ...]]:
+    def _search(self, subject: Subject) -> StageOutcome:
         outcome = search(
             _examiner(subject, None),
             self.settings.seed,
@@ -177,7 +184,7 @@ class Gate:
         )
         return self._reported(outcome, "search")
 
-    def _loading(self, name: str) -> tuple[Verdict, tuple[str, ...]]:
+    def _loading(self, name: str) -> StageOutcome:
         """The stand-ins of focused loading change nothing: all of vLLM answers the same."""
         with (
             open_subject(name, load="focused") as focused,
@@ -199,7 +206,7 @@ class Gate:
 
         return show
 
-    def _reported(self, outcome: Outcome, stage: str) -> tuple[Verdict, tuple[str, ...]]:
+    def _reported(self, outcome: Outcome, stage: str) -> StageOutcome:
         details, paths = [], {}
         try:
             paths = save_findings(outcome, self.out / stage)
@@ -226,7 +233,7 @@ def _examiner(subject: Subject, only: str | None) -> Examiner:
     return Examiner(subject, subject.dialect, rules_for(only), watch_goals=only is None)
 
 
-def _table_verdict(subjects: Sequence[Subject]) -> tuple[Verdict, tuple[str, ...]]:
+def _table_verdict(subjects: Sequence[Subject]) -> StageOutcome:
     """Compare each column with the design's."""
     table = measure(list(subjects))
     wrong: list[str] = []

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.gate import GateResult
+from kvproof.prove import Proofs
 from kvproof.replay import Replayed
 from kvproof.search import Outcome
 from model.program import action_to_json
@@ -60,6 +61,28 @@ def replay_json(replayed: Sequence[Replayed]) -> dict[str, Any]:
             }
             for entry in replayed
         ]
+    }
+
+
+def proofs_json(proofs: Proofs) -> dict[str, Any]:
+    return {
+        "verdict": proofs.verdict,
+        "obligations": [
+            {
+                "id": result.id,
+                "rule": result.rule,
+                "verdict": result.verdict,
+                "expected": result.expected,
+                "ms": round(result.ms, 3),
+                "twin": result.twin,
+                "witness": dict(result.witness),
+            }
+            for result in proofs.results
+        ],
+        "proved": proofs.count("proved"),
+        "refuted": proofs.count("refuted"),
+        "unknown": proofs.count("unknown"),
+        "seconds": round(proofs.seconds, 3),
     }
 
 

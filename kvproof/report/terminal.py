@@ -12,6 +12,8 @@ from kvproof.describe import describe_finding
 from kvproof.errors import CouldNotRun
 from kvproof.findings import VERSION
 from kvproof.gate import GateResult
+from kvproof.prove import Proofs
+from kvproof.prove import sentence_of as sentence_of_obligation
 from kvproof.replay import Replayed
 from kvproof.search import Finding, Outcome
 from kvproof.subjects import Subject
@@ -129,6 +131,29 @@ def show_replayed(console: Console, replayed: Sequence[Replayed]) -> None:
             f"{expected}  {Path(entry.trace).name} on {entry.subject}{changed}{why}",
         )
         console.print(line, soft_wrap=True)
+
+
+def show_proofs(console: Console, proofs: Proofs) -> None:
+    shown = Table("obligation", "rule", "verdict", "ms", "twin", "witness")
+    for result in proofs.results:
+        style = "green" if result.as_expected else "bold red"
+        witness = " ".join(f"{name}={value}" for name, value in result.witness.items())
+        shown.add_row(
+            f"{result.id}: {sentence_of_obligation(result)}",
+            result.rule,
+            f"[{style}]{result.verdict}[/]",
+            f"{result.ms:.0f}",
+            result.twin,
+            witness,
+        )
+    console.print(shown)
+    style = STYLES[proofs.verdict]
+    counts = ", ".join(f"{proofs.count(v)} {v}" for v in ("proved", "refuted", "unknown"))
+    console.print(
+        f"[{style}]{proofs.verdict}[/] in {proofs.seconds:.1f} s: {counts}. Green verdicts are as "
+        "expected; every twin must be refuted.",
+        highlight=False,
+    )
 
 
 def show_gate(console: Console, result: GateResult) -> None:
