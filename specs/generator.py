@@ -110,9 +110,9 @@ def possible_actions(session: ReferenceSession) -> list[tuple[float, Maker]]:
     between = session.between_steps
     options: list[tuple[float, Maker]] = [(4.0 if session.scheduled else 0.3, _end_step)]
     if len(session.requests) < MAX_REQUESTS:
-        options.append((3.0 if not session.waiting else 0.5, _arrive))
+        options.append((0.5 if session.waiting else 3.0, _arrive))
     if session.can_admit:
-        options.append((4.0, _admit))
+        options.append((12.0 if copies_at_stake(session) else 4.0, _admit))
     if session.can_extend:
         options.append((4.0, _extend))
     if session.refused is not None:
@@ -129,6 +129,12 @@ def possible_actions(session: ReferenceSession) -> list[tuple[float, Maker]]:
     if between and session.running:
         options.append((0.05, _evict))
     return options
+
+
+def copies_at_stake(session: ReferenceSession) -> bool:
+    """Whether a hit of this step waits for copies that the next allocation may take."""
+    holdings = session.allocator.state.holdings  # type: ignore[attr-defined]
+    return any(holding.to_adopt for holding in holdings.values())
 
 
 def _arrive(random: Random, session: ReferenceSession) -> Action:
