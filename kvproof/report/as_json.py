@@ -75,7 +75,9 @@ def proofs_json(proofs: Proofs) -> dict[str, Any]:
                 "expected": result.expected,
                 "ms": round(result.ms, 3),
                 "twin": result.twin,
-                "witness": dict(result.witness),
+                "witness": result.witness
+                if isinstance(result.witness, str)
+                else dict(result.witness),
             }
             for result in proofs.results
         ],
@@ -83,6 +85,7 @@ def proofs_json(proofs: Proofs) -> dict[str, Any]:
         "refuted": proofs.count("refuted"),
         "unknown": proofs.count("unknown"),
         "seconds": round(proofs.seconds, 3),
+        "assumption": proofs.assumption,
     }
 
 

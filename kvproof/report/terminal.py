@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -13,7 +14,6 @@ from kvproof.errors import CouldNotRun
 from kvproof.findings import VERSION
 from kvproof.gate import GateResult
 from kvproof.prove import Proofs
-from kvproof.prove import sentence_of as sentence_of_obligation
 from kvproof.replay import Replayed
 from kvproof.search import Finding, Outcome
 from kvproof.subjects import Subject
@@ -137,21 +137,23 @@ def show_proofs(console: Console, proofs: Proofs) -> None:
     shown = Table("obligation", "rule", "verdict", "ms", "twin", "witness")
     for result in proofs.results:
         style = "green" if result.as_expected else "bold red"
-        witness = " ".join(f"{name}={value}" for name, value in result.witness.items())
+        witness = result.witness
+        if not isinstance(witness, str):
+            witness = " ".join(f"{name}={value}" for name, value in witness.items())
         shown.add_row(
-            f"{result.id}: {sentence_of_obligation(result)}",
+            f"{result.id}: {result.sentence}" if result.sentence else result.id,
             result.rule,
             f"[{style}]{result.verdict}[/]",
             f"{result.ms:.0f}",
-            result.twin,
-            witness,
+            result.twin or "",
+            escape(witness),
         )
     console.print(shown)
     style = STYLES[proofs.verdict]
     counts = ", ".join(f"{proofs.count(v)} {v}" for v in ("proved", "refuted", "unknown"))
     console.print(
         f"[{style}]{proofs.verdict}[/] in {proofs.seconds:.1f} s: {counts}. Green verdicts are as "
-        "expected; every twin must be refuted.",
+        f"expected; every twin must be refuted. Assumed: {proofs.assumption}",
         highlight=False,
     )
 

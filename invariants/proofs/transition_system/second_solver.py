@@ -1,0 +1,33 @@
+"""The same queries put to cvc5, as SMT-LIB 2 text, where it is installed."""
+
+import importlib
+import importlib.util
+from typing import Any
+
+from invariants.proofs.transition_system.solver import ANSWERS, LIMIT_MS, Answer
+
+
+def available() -> bool:
+    return importlib.util.find_spec("cvc5") is not None
+
+
+def check(script: str, models: bool = False) -> Answer:
+    """cvc5's answer to a script with one query.
+
+    With ``models`` it looks for finite models, which is how it answers that there is one; without,
+    it is faster where there is none.
+    """
+    cvc5: Any = importlib.import_module("cvc5")
+    solver = cvc5.Solver()
+    solver.setOption("finite-model-find", str(models).lower())
+    solver.setOption("tlimit-per", str(LIMIT_MS))
+    solver.setLogic("ALL")
+    parser = cvc5.InputParser(solver)
+    parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, script, "query")
+    symbols = parser.getSymbolManager()
+    answer = "unknown"
+    while not (command := parser.nextCommand()).isNull():
+        said = str(command.invoke(solver, symbols)).strip()
+        if said in ANSWERS:
+            answer = said
+    return ANSWERS[answer]
