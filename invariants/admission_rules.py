@@ -6,7 +6,7 @@ from invariants.peak import peak_blocks
 from invariants.transition import Transition
 from model.actions import Admit, Extend
 
-ALONE = "alone, with nothing pending,"
+ALONE = "alone, with nothing to wait for,"
 
 
 def soundness(transition: Transition) -> Iterator[str]:
@@ -46,14 +46,18 @@ def refusal_changes_nothing(transition: Transition) -> Iterator[str]:
 
 
 def progress_alone(transition: Transition) -> Iterator[str]:
-    """I16, at this level: nobody could make room for the request but itself."""
+    """I16, at this level: nobody could make room for the request but itself.
+
+    Its own writes may be under way: the engine does not wait for them, since it says that they
+    will give nothing back, and preempts it.
+    """
     refusal, after = transition.refusal, transition.after
     if refusal is None or not isinstance(transition.action, Extend):
         return
-    if after.transfers or after.deferred or after.held or refusal[4]:
+    if after.deferred or after.held or refusal[4]:
         return
     others = [r for r in after.requests if r.id != refusal[1] and any(r.tables)]
-    if not others:
+    if not others and all(transfer.request == refusal[1] for transfer in after.transfers):
         need, free = refusal[3][-1], len(after.gpu.free)
         yield (
             f"{ALONE} request {refusal[1]} needs {need} blocks for its next {refusal[2]} tokens "

@@ -46,7 +46,7 @@ from kvproof.subjects import Subject, open_subject
 from kvproof.subjects.naming import dialect_named
 from kvproof.subjects.reference import ReferenceSubject
 from kvproof.subjects.registry import add_subject, registered_subjects, remove_subject
-from kvproof.table import measure
+from kvproof.table import EXPECTED, measure
 from model.dialect import DIALECTS
 from specs.traces import MAX_SEED, TraceError, TraceFile, read_trace
 
@@ -59,7 +59,6 @@ subjects_app = typer.Typer(no_args_is_help=True, help="List, add and remove subj
 app.add_typer(subjects_app, name="subjects")
 
 EXIT = {"clean": 0, "counterexample": 1, "incomplete": 2}
-POLICIES = ("eager", "charged", "deferred", "deferred-ordered")
 COMPARED_RULES = ("lockstep", "crash", "hang")
 """Rules that only another implementation than the model can break."""
 RULE_IDS = (*(rule.id for rule in RULES), *COMPARED_RULES)
@@ -166,7 +165,7 @@ def table(
     subject: SubjectsOption = None, json_output: JsonOption = False, load: LoadOption = "focused"
 ) -> None:
     """Pages adopted by a hit, by free blocks: the table of the proposals."""
-    names = subject or [f"reference:{policy}" for policy in POLICIES]
+    names = subject or [f"reference:{policy}" for policy in EXPECTED]
     with ExitStack() as stack:
         opened = [stack.enter_context(open_subject(name, load=load)) for name in names]
         cells = measure(opened)
@@ -298,6 +297,7 @@ def diff(
         with counting(f"diff {a} {b}", programs) as progress:
             outcome = soak(examiner, number, programs, time, progress=progress)
         outcome.subject = f"{first.name} {second.name}"
+        outcome.other = "each other"
         conclude(outcome, folder, json_output, second, first)
 
 

@@ -210,14 +210,19 @@ def _styled(line: str) -> Text:
 
 
 def _changes_table(traces: Sequence[Trace], failing: int) -> Table:
-    """Parts that the failing step changed, or in which the subjects differ after it."""
+    """Parts in which the subjects differ after the failing step, then others that it changed."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     after = [(t.subject, s) for t in traces if (s := _snapshot_at(t, failing)) is not None]
     for title in ("", "before", *(subject for subject, _ in after)):
         table.add_column(Text(title))
     before = _snapshot_at(traces[0], failing - 1) if after else None
-    for part, cells in differing_parts(before, *(s for _, s in after)) if after else ():
-        table.add_row(part, *map(Text, cells))
+    parts = differing_parts(before, *(s for _, s in after)) if after else []
+    apart = [(part, cells) for part, cells in parts if len(set(cells[1:])) > 1]
+    for part, cells in apart:
+        table.add_row(Text(part), *map(Text, cells), style="bold red")
+    for part, cells in parts:
+        if (part, cells) not in apart:
+            table.add_row(Text(part), *map(Text, cells))
     return table
 
 

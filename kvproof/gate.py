@@ -16,7 +16,7 @@ from kvproof.replay import replay
 from kvproof.search import Outcome, Progress, Verdict, rules_for, search, soak
 from kvproof.settings import Settings
 from kvproof.subjects import Subject, open_subject
-from kvproof.table import expected_column, measure
+from kvproof.table import EXPECTED, expected_column, measure
 from specs.traces import TraceError, read_trace
 
 CANARY_RULE = "I4"
@@ -127,8 +127,7 @@ class Gate:
             return stage(subject)
 
     def _reference_table(self) -> StageOutcome:
-        policies = ("eager", "charged", "deferred", "deferred-ordered")
-        subjects = [open_subject(f"reference:{policy}") for policy in policies]
+        subjects = [open_subject(f"reference:{policy}") for policy in EXPECTED]
         return _table_verdict(subjects)
 
     def _table(self, subject: Subject) -> StageOutcome:
@@ -157,14 +156,24 @@ class Gate:
         if not paths:
             raise CouldNotRun(f"the corpus {folder} holds no trace files")
         entries = [replay(path, read_trace(path), subject, None) for path in paths]
-        details = tuple(
+        run = [entry for entry in entries if entry.starts]
+        wrong = [entry for entry in run if not entry.as_expected]
+        details = [
             f"{Path(e.trace).name}: {e.outcome}, expected {e.expected or 'FIXED'}; {e.why}"
+            for e in wrong
+        ]
+        details += [
+            f"known defect {e.known}: {Path(e.trace).name}" for e in run if e.known is not None
+        ]
+        details += [
+            f"{Path(e.trace).name} is not for this subject: {e.why}"
             for e in entries
-            if not e.as_expected
-        )
-        if any(not e.as_expected and e.outcome != "ERROR" for e in entries):
-            return "counterexample", details
-        return ("incomplete" if details else "clean"), details or (f"{len(entries)} traces",)
+            if not e.starts
+        ]
+        details.append(f"{len(run)} traces")
+        if any(entry.outcome != "ERROR" for entry in wrong):
+            return "counterexample", tuple(details)
+        return ("incomplete" if wrong or not run else "clean"), tuple(details)
 
     def _lockstep(self, subject: Subject) -> StageOutcome:
         outcome = soak(

@@ -30,10 +30,17 @@ class Replayed:
     first_changed_step: int | None
     """First action, from 0, that was answered differently than where the trace was found."""
     why: str = ""
+    known: str | None = None
+    """The known defect of the subject's release that the trace shows, if it is one."""
+    starts: bool = True
+    """Whether the subject would start with the trace's configuration at all."""
 
     @property
     def as_expected(self) -> bool:
-        return self.outcome == self.expected if self.expected else self.outcome == "FIXED"
+        """Without an expectation of its own a trace must not fail, but for a known defect."""
+        if self.expected is not None:
+            return self.outcome == self.expected
+        return self.outcome == "FIXED" or self.known is not None
 
 
 def subjects_of(trace: TraceFile) -> tuple[str, ...]:
@@ -64,15 +71,19 @@ def replay(path: Path, trace: TraceFile, subject: Subject, dialect_name: str | N
     dialect = _dialect(trace, subject, dialect_name)
     too_small = below_minimum(trace.program.configuration, dialect)
     if too_small:
-        return Replayed(str(path), subject.name, "ERROR", expected, None, too_small)
+        return Replayed(str(path), subject.name, "ERROR", expected, None, too_small, starts=False)
     try:
         result = _examined(Examiner(subject, dialect, watch_goals=False), trace)
         changed = first_changed_step(trace, subject)
     except CouldNotRun as error:
         return not_replayed(path, trace, subject.name, error)
     outcome: Result = "FAILED" if _fails(result, rule_of(trace)) else "FIXED"
-    why = "; ".join(f"{b.rule}: {headline(b)}" for b in result.breaches)
-    return Replayed(str(path), subject.name, outcome, expected, changed, why)
+    why = "; ".join(
+        f"{b.rule}: {headline(b)}{f' (known defect {b.known})' if b.known else ''}"
+        for b in result.breaches
+    )
+    known = next((b.known for b in result.breaches if b.rule == rule_of(trace)), None)
+    return Replayed(str(path), subject.name, outcome, expected, changed, why, known)
 
 
 def not_replayed(path: Path, trace: TraceFile, subject: str, error: CouldNotRun) -> Replayed:

@@ -64,6 +64,7 @@ class Outcome:
 
     subject: str
     dialect: str
+    """Of the programs, and of the model where that is what is compared with."""
     seed: int
     programs: int = 0
     actions_run: int = 0
@@ -81,6 +82,13 @@ class Outcome:
     """Rules that the dialect breaks by design, with the reason."""
     stopped: str | None = None
     """Why the search ended before its budget was used up, if it did."""
+
+    other: str | None = None
+    """The subject that is compared with, where it is not the model."""
+
+    @property
+    def against(self) -> str:
+        return self.other or f"the model {self.dialect}"
 
     @property
     def verdict(self) -> Verdict:

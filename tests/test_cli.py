@@ -597,6 +597,11 @@ def wait_for_child(process: subprocess.Popen[str]) -> int:
     raise AssertionError("no worker was started")
 
 
+def heed_interrupts() -> None:
+    """A job in the background is started with SIGINT ignored, and hands that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for workers in /proc")
 @pytest.mark.parametrize(
     "arguments",
@@ -612,6 +617,7 @@ def test_an_interrupted_search_ends_with_one_line_and_leaves_no_worker(
 ) -> None:
     process = subprocess.Popen(
         command_line(*arguments, "--json"),
+        preexec_fn=heed_interrupts,  # noqa: PLW1509 - no thread runs here
         cwd=tmp_path,
         env=environment(),
         stdout=subprocess.PIPE,

@@ -32,7 +32,7 @@ STYLES = {
 }
 
 SENTENCES = {
-    "lockstep": "The engine answers and moves exactly as the reference model under its dialect.",
+    "lockstep": "Both sides answer and move alike at every step.",
     "crash": "The engine's process survives every program.",
     "hang": "The engine answers every program in time.",
 }
@@ -73,7 +73,7 @@ def _summary(outcome: Outcome) -> Text:
     moving = f" ({outcome.actions_moving:,} moving)" if outcome.actions_moving else ""
     return Text.assemble(
         (outcome.verdict, STYLES[outcome.verdict]),
-        f"  {outcome.subject} against the model {outcome.dialect}, seed {outcome.seed}: "
+        f"  {outcome.subject} against {outcome.against}, seed {outcome.seed}: "
         f"{outcome.programs:,} programs, {outcome.actions_run:,} actions{moving} "
         f"in {outcome.seconds:.1f} s",
     )
