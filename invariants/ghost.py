@@ -92,6 +92,9 @@ class Ghost:
                 self._cancel(before, event[1])
             elif event[0] == "step":
                 self._write(before, event)
+            elif event[0] in ("admitted", "extended") and self.hisparse:
+                for block in event[5][0]:
+                    self.host.pop(block, None)
         self._complete(before, after)
 
     def _cancel(self, before: Snapshot, victim: int) -> None:

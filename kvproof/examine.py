@@ -170,13 +170,13 @@ class Examiner:
             )
         mine, theirs = reference.steps[index], own.steps[index]
         lines: list[str] = []
-        if mine.response != theirs.response:
+        if repr(mine.response) != repr(theirs.response):
             lines.append(f"model answers {mine.response}, {own.subject} {theirs.response}")
         if mine.snapshot is not None and theirs.snapshot is not None:
             for name, ours, other in zip(
                 mine.snapshot._fields, mine.snapshot, theirs.snapshot, strict=True
             ):
-                if ours != other:
+                if repr(ours) != repr(other):
                     lines.append(f"{name} differs")
         return tuple(lines) or (
             "the digests differ once, and not again: the subject is not stable",

@@ -35,7 +35,7 @@ from model.startup import minimum_blocks, minimum_host_blocks
 ReferenceSession = Session[Any, Any]
 """A session on a ``ReferenceAllocator``."""
 
-MAX_REQUESTS = 5
+MAX_REQUESTS = 7
 """Requests alive at once: few, so that they share and collide."""
 SPARE_BLOCKS = (0, 0, 0, 0, 1, 1, 2, 3, 5, 10)
 """Blocks above the start-up minimum that a drawn pool has."""
@@ -48,14 +48,14 @@ def draw_configuration(
 
     ``modes`` fixes fields of it.
     """
-    block_size = random.choice((2, 4))
-    pages = random.randint(3, 6)
+    block_size = random.choice((2, 2, 2, 4, 4, 1, 3, 8))
+    pages = random.randint(3, 6) if random.random() < 0.9 else random.randint(7, 10)
     max_model_len = block_size * pages - random.choice((0, 0, 1))
     hisparse = random.random() < 0.8
     draft = Configuration(
         block_size=block_size,
         num_host_blocks=1 if hisparse else 0,
-        num_resident_groups=random.choice((1, 1, 2)),
+        num_resident_groups=random.choice((1, 1, 1, 1, 2, 2, 3)),
         hot_blocks=random.choice((1, 1, 2)),
         max_model_len=max_model_len,
         max_num_batched_tokens=random.choice(

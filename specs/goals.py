@@ -30,11 +30,12 @@ SEVERAL = "several allocations in one step"
 UNCACHED = "prefix caching off"
 FULL_ATTENTION = "one full-attention group"
 OUT_OF_STEP = "workers out of step"
+EARLIER_LIFE = "write of an earlier life completed after its request resumed"
 
 GOALS = (
     ADOPTED_ALL, ADOPTED_SOME, ADOPTED_NONE, ADMITTED_LATER, REUSED, LATE_COMPLETION, RESUMED,
     POOL_EMPTY, HOST_EMPTY, COPY_TAKEN, DEFERRED, GROUPS, ONE_HASH, CHUNKED, SAME_STEP, SEVERAL,
-    UNCACHED, FULL_ATTENTION, OUT_OF_STEP,
+    UNCACHED, FULL_ATTENTION, OUT_OF_STEP, EARLIER_LIFE,
 )  # fmt: skip
 
 
@@ -78,17 +79,24 @@ class GoalWatcher:
             victim = response[0][1]
             self.seen[SAME_STEP] += any(r.id == victim and r.scheduled for r in before.requests)
         if isinstance(action, CompleteTransfers):
-            alive = {request.id for request in before.requests}
-            left = {transfer.id for transfer in after.transfers}
-            for transfer in before.transfers:
-                self.seen[LATE_COMPLETION] += (
-                    transfer.id not in left and transfer.request not in alive
-                )
+            self._completed(before, after)
             self.seen[OUT_OF_STEP] += any(0 < t.done < t.expected for t in after.transfers)
         self.seen[POOL_EMPTY] += not after.gpu.free
         self.seen[HOST_EMPTY] += after.host is not None and not after.host.free
         if any(len(entry) > 3 for entry in after.gpu.cached):
             self.seen[ONE_HASH] += 1
+
+    def _completed(self, before: Snapshot, after: Snapshot) -> None:
+        alive = {request.id: request for request in before.requests}
+        left = {transfer.id for transfer in after.transfers}
+        for transfer in before.transfers:
+            if transfer.id in left:
+                continue
+            owner = alive.get(transfer.request)
+            if owner is None:
+                self.seen[LATE_COMPLETION] += 1
+            elif (transfer.page, transfer.id) not in owner.pending:
+                self.seen[EARLIER_LIFE] += owner.status == Status.RUNNING
 
     def _allocated(self, before: Snapshot, event: Event, after: Snapshot) -> None:
         request_id, tokens, groups = event[1], event[2], event[5]

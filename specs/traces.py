@@ -15,9 +15,13 @@ from typing import Any, NoReturn, get_args
 from cattrs import BaseValidationError, Converter, ForbiddenExtraKeysError, transform_error
 from cattrs.gen import make_dict_structure_fn
 
+from invariants.rules import RULE_BY_ID
 from model.actions import ACTIONS, Action, Arrive
 from model.configuration import Configuration, Policy, problem_of
 from model.program import Program, action_to_json
+
+ENDINGS = ("lockstep", "crash", "hang")
+"""What a program can come to besides a broken rule."""
 
 FORMAT = 1
 """The format that this code writes, and the newest that it reads."""
@@ -206,6 +210,11 @@ def _problems(trace: TraceFile) -> Iterable[tuple[str, str]]:
     if trace.found is not None:
         yield from _outside("found", {"step": trace.found.step}, MAX_ACTIONS)
         yield from _outside("found", {"seed": trace.found.seed or 0}, MAX_SEED)
+        yield from _unknown_rule("found", trace.found.rule)
+    if trace.expect is not None:
+        yield from _unknown_rule("expect", trace.expect.rule)
+        for name in set(trace.expect.fails).intersection(trace.expect.passes):
+            yield "expect.passes", f"{name!r} cannot both fail and pass"
     sizes = {name: value for name, value in asdict(configuration).items() if type(value) is int}
     few = {name: sizes.pop(name) for name in _PARALLEL}
     yield from _outside("program.configuration", sizes, MAX_NUMBER)
@@ -220,6 +229,12 @@ def _problems(trace: TraceFile) -> Iterable[tuple[str, str]]:
     prompt_tokens = sum(action.prompt for action in actions if isinstance(action, Arrive))
     if prompt_tokens > MAX_PROMPT_TOKENS:
         yield "program.actions", f"{prompt_tokens} prompt tokens are more than {MAX_PROMPT_TOKENS}"
+
+
+def _unknown_rule(place: str, rule: str) -> Iterable[tuple[str, str]]:
+    """A rule that nobody judges would never fail."""
+    if rule not in RULE_BY_ID and rule not in ENDINGS:
+        yield f"{place}.rule", f"there is no rule {rule!r}"
 
 
 def _outside(place: str, numbers: dict[str, int], most: int) -> Iterable[tuple[str, str]]:
