@@ -38,7 +38,7 @@ class Profile:
 
 
 PROFILES = {
-    "pr": Profile(examples=2_000, programs=2_000),
+    "pr": Profile(examples=1_500, programs=2_000),
     "nightly": Profile(examples=10_000, programs=50_000, programs_loaded_twice=1_000),
 }
 
