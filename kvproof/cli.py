@@ -338,7 +338,7 @@ def _replay_all(
                 raise CouldNotRun(f"{path} names no subject: name one with --subject")
             for name in named:
                 if name not in opened:
-                    opened[name] = _opened(name, load, stack)
+                    opened[name] = _opened(name, load, stack, trusted=names is not None)
                 subject = opened[name]
                 if not isinstance(subject, CouldNotRun):
                     yield replay(path, trace, subject, dialect)
@@ -348,7 +348,10 @@ def _replay_all(
                     yield not_replayed(path, trace, name, subject)
 
 
-def _opened(name: str, load: Load, stack: ExitStack) -> Subject | CouldNotRun:
+def _opened(name: str, load: Load, stack: ExitStack, trusted: bool) -> Subject | CouldNotRun:
+    """A trace may come from anywhere: code in a folder runs only if the user names the folder."""
+    if name.startswith("vllm@") and not trusted:
+        return CouldNotRun(f"the trace names a checkout; to run it, add --subject {name}")
     try:
         return stack.enter_context(open_subject(name, load=load))
     except CouldNotRun as error:

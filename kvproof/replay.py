@@ -44,14 +44,11 @@ class Replayed:
 
 
 def subjects_of(trace: TraceFile) -> tuple[str, ...]:
-    """The subjects that a trace itself names, but for checkouts.
-
-    A trace may come from anywhere; code in a folder runs only if the user names the folder.
-    """
+    """The subjects that a trace itself names."""
     named: tuple[str, ...] = (trace.found.subject,) if trace.found is not None else ()
     if trace.expect is not None:
         named = (*trace.expect.fails, *trace.expect.passes)
-    return tuple(name for name in named if not name.startswith("vllm@"))
+    return named
 
 
 def expected_of(trace: TraceFile, subject: str) -> Result | None:

@@ -260,6 +260,20 @@ def test_a_subject_of_the_trace_s_that_cannot_be_had_is_an_error_and_the_others_
     assert [entry["outcome"] for entry in ran.json["traces"]] == ["ERROR", "FAILED"]
 
 
+def test_a_trace_does_not_make_kvproof_run_a_folder_that_it_names(
+    kvproof: Kvproof, tmp_path: Path
+) -> None:
+    folder = tmp_path / "checkout" / "vllm" / "v1" / "hisparse"
+    folder.mkdir(parents=True)
+    (folder / "coordinator.py").write_text("raise SystemExit('ran')")
+    checkout = f"vllm@{tmp_path / 'checkout'}"
+    expect = {"rule": "I4", "fails": [], "passes": [checkout]}
+    ran = kvproof("replay", changed_k1(tmp_path, expect=expect), "--json")
+    assert ran.code == 2
+    (entry,) = json.loads(ran.out)["traces"]
+    assert entry["why"] == f"the trace names a checkout; to run it, add --subject {checkout}"
+
+
 # Export
 
 
