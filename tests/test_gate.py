@@ -155,7 +155,7 @@ def test_both_ways_of_loading_must_agree_where_the_profile_asks_for_it(
     def opened(_: str, load: str) -> Subject:
         return open_subject("reference:deferred" if load == "focused" else f"reference:{full}")
 
-    profile = replace(TINY, programs_loaded_twice=5)
+    profile = replace(TINY, programs_loaded_twice=60)
     gate = Gate(replace(SETTINGS, subjects=("mine", NEWEST)), profile, tmp_path)
     asked = {(name, subject): stage for name, subject, stage in gate.stages()}
     assert ("loading", NEWEST) not in asked
