@@ -167,7 +167,8 @@ def holders_of_blocks(manager, coordinator, held):
             if resident:
                 if hasattr(group, "get_residency_row"):
                     row = group.get_residency_row(request_id)
-                unpinned = coordinator.request_states[request_id].unpinned_pages
+                state = coordinator.request_states.get(request_id)
+                unpinned = () if state is None else state.unpinned_pages
             holders.update(id(block) for page, block in enumerate(row) if page not in unpinned)
     ended = {}
     for write in coordinator.pending_spills.values() if coordinator is not None else ():
