@@ -32,7 +32,6 @@ from model.session import Session
 from specs.generator import MAX_REQUESTS, ReferenceSession, draw_action, draw_configuration
 
 settings.register_profile("pr", max_examples=1_500, stateful_step_count=20, deadline=None)
-settings.register_profile("nightly", max_examples=20_000, stateful_step_count=30, deadline=None)
 
 Finished = Callable[[Program], None]
 """Examines a program that a machine has played; raises to call it failed."""

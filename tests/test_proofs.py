@@ -10,8 +10,6 @@ from random import Random
 
 import pytest
 
-pytest.importorskip("z3", reason="the proofs need z3-solver")
-
 from invariants.judge import Judge
 from invariants.proofs.alone import (
     Steps,

@@ -8,8 +8,6 @@ from random import Random
 
 import pytest
 
-pytest.importorskip("z3", reason="the proofs need z3-solver")
-
 from invariants.proofs.transition_system import obligations, second_solver
 from invariants.proofs.transition_system.actions import actions
 from invariants.proofs.transition_system.alternation import cycle
