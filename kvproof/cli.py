@@ -8,7 +8,7 @@ import os
 import secrets
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,19 @@ from kvproof.examine import Comparison, Examiner
 from kvproof.export import ExportError, export_test
 from kvproof.findings import VERSION, check_writable, save_findings
 from kvproof.gate import PROFILES, Gate, GateResult
+from kvproof.options import (
+    EXIT,
+    CompareOption,
+    DialectOption,
+    JsonOption,
+    LoadOption,
+    OutOption,
+    SeedOption,
+    SubjectOption,
+    SubjectsOption,
+    TimeOption,
+    finish,
+)
 from kvproof.progress import counting
 from kvproof.prove import run_proofs
 from kvproof.provision import Load, cache_root, list_provisioned, remove_provisioned
@@ -37,7 +50,6 @@ from kvproof.report.streams import (
     replace_what_cannot_be_encoded,
     write_line,
     write_out,
-    write_report,
 )
 from kvproof.report.terminal import show_gate, show_outcome, show_proofs, show_replayed, show_table
 from kvproof.search import Outcome, rules_for, search, soak
@@ -58,7 +70,6 @@ app = typer.Typer(
 subjects_app = typer.Typer(no_args_is_help=True, help="List, add and remove subjects.")
 app.add_typer(subjects_app, name="subjects")
 
-EXIT = {"clean": 0, "counterexample": 1, "incomplete": 2}
 COMPARED_RULES = ("lockstep", "crash", "hang")
 """Rules that only another implementation than the model can break."""
 RULE_IDS = (*(rule.id for rule in RULES), *COMPARED_RULES)
@@ -66,25 +77,6 @@ DIFF_PROGRAMS = 1_000
 INTERRUPTED = 130
 UsageError = cast(type[Exception], typer.BadParameter.__bases__[0])
 """What all errors in the command line are; typer has it of click, or of its own copy."""
-
-SubjectOption = Annotated[str, typer.Option(help="reference:DIALECT, vllm==VERSION or vllm@PATH.")]
-SubjectsOption = Annotated[list[str] | None, typer.Option("--subject", help="May be repeated.")]
-DialectOption = Annotated[str | None, typer.Option(help="Dialect of the model to compare with.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-LoadOption = Annotated[
-    Load,
-    typer.Option(help="Load only the allocator's modules, or all of vLLM with torch (2.3 GB)."),
-]
-CompareOption = Annotated[
-    Comparison,
-    typer.Option(help="Exactly, or up to renaming of blocks and the order of the free queue."),
-]
-TimeOption = Annotated[float | None, typer.Option("--time", min=0.1, help="Seconds to run.")]
-OutOption = Annotated[Path | None, typer.Option(help="Folder for the traces of findings.")]
-SeedOption = Annotated[
-    int | None,
-    typer.Option(min=0, max=MAX_SEED, help="Drawn, and printed, if not given."),
-]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -131,17 +123,6 @@ def _usage(error: Any) -> str:
     if not str(error.format_message()).strip():
         return f"name a command; see {command} --help"
     return f"{error.format_message().rstrip('.')}; see {command} --help"
-
-
-def finish(
-    verdict: str, as_json: bool, data: Callable[[], dict[str, Any]], show: Callable[[Console], None]
-) -> None:
-    """Report in the form that was asked for, and end with the verdict's exit code."""
-    if as_json:
-        write_out(json.dumps(data()) + "\n")
-    else:
-        write_report(show)
-    raise typer.Exit(EXIT[verdict])
 
 
 def _print_version(wanted: bool) -> None:
