@@ -7,6 +7,7 @@ from invariants.transition import Transition
 from model.actions import Admit, Extend
 
 ALONE = "alone, with nothing to wait for,"
+OWN_WRITES = "while its own late writes hold blocks"
 
 
 def soundness(transition: Transition) -> Iterator[str]:
@@ -59,9 +60,10 @@ def progress_alone(transition: Transition) -> Iterator[str]:
     others = [r for r in after.requests if r.id != refusal[1] and any(r.tables)]
     if not others and all(transfer.request == refusal[1] for transfer in after.transfers):
         need, free = refusal[3][-1], len(after.gpu.free)
+        late = f" {OWN_WRITES}" if after.transfers else ""
         yield (
             f"{ALONE} request {refusal[1]} needs {need} blocks for its next {refusal[2]} tokens "
-            f"and {free} are free: it can only preempt itself"
+            f"and {free} are free{late}: it can only preempt itself"
         )
 
 

@@ -42,9 +42,9 @@ class Ghost:
         """Contents of a host block, a page for each resident group."""
         self.cancelled: dict[int, int] = {}
         """GPU block → request whose scheduled write into it was cancelled by a preemption."""
-        self._streams: dict[int, Stream] = {}
+        self.streams: dict[int, Stream] = {}
         self._names: dict[tuple[int, tuple[int, ...]], int] = {}
-        self._writes: dict[int, tuple[Page, ...]] = {}
+        self.writes: dict[int, tuple[Page, ...]] = {}
         """Transfer → what it carries, from the end of the step that carries it."""
 
     # Prefixes
@@ -60,14 +60,14 @@ class Ghost:
         return self._name(request, page + 1)
 
     def _tokens(self, request: int, start: int, end: int) -> tuple[int, ...]:
-        stream = self._streams[request]
+        stream = self.streams[request]
         for position in range(len(stream.tokens), end):
             stream.tokens.append(token_at(stream.id, stream.family, stream.shared, position))
         return tuple(stream.tokens[start:end])
 
     def _name(self, request: int, page: int) -> int:
         """The name of the prefix before a page; minus the salt before the first."""
-        stream = self._streams[request]
+        stream = self.streams[request]
         if page == 0:
             return -stream.salt
         while len(stream.names) < page:
@@ -87,7 +87,7 @@ class Ghost:
         for event in response:
             if event[0] == "arrived" and isinstance(action, Arrive):
                 stream = Stream(event[1], action.family, action.shared, action.salt)
-                self._streams[event[1]] = stream
+                self.streams[event[1]] = stream
             elif event[0] == "preempted" and isinstance(action, Preempt):
                 self._cancel(before, event[1])
             elif event[0] == "step":
@@ -112,7 +112,7 @@ class Ghost:
                 for group, row in self._written_rows(request):
                     self._write_page(request, page, group, row[page])
         for transfer, _, _, *blocks in event[2]:  # type: ignore[attr-defined]
-            self._writes[transfer] = tuple(self.gpu.get(block, GARBAGE) for block in blocks)
+            self.writes[transfer] = tuple(self.gpu.get(block, GARBAGE) for block in blocks)
 
     def _written_pages(self, request: RequestState) -> range:
         """Pages that the step being built writes for a request."""
@@ -142,5 +142,5 @@ class Ghost:
         left = {transfer.id for transfer in after.transfers}
         for transfer in before.transfers:
             if transfer.id not in left:
-                contents = self._writes.pop(transfer.id, ())
+                contents = self.writes.pop(transfer.id, ())
                 self.host[transfer.host_block] = contents

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from invariants.admission_rules import ALONE
+from invariants.admission_rules import ALONE, OWN_WRITES
 from invariants.ghost import Ghost
 from invariants.rules import RULES, Rule
 from invariants.transition import Transition
@@ -17,6 +17,7 @@ from model.snapshot import Snapshot
 KNOWN_DEFECTS = (
     ("K2", "I7", "was preempted before it wrote it"),
     ("K5", "I16", ALONE),
+    ("K12", "I16", OWN_WRITES),
 )
 """(defect, the rule that it breaks, what all of its evidence says): see ``specs/README.md``."""
 
@@ -35,15 +36,15 @@ class Judge:
         self._rules = [rule for rule in rules if rule.id not in waived]
         self._configuration = configuration
         self._dialect = dialect
-        self._ghost = Ghost(configuration.block_size, configuration.hisparse)
+        self.ghost = Ghost(configuration.block_size, configuration.hisparse)
         self._before = initial_snapshot(configuration, dialect)
         self._index = 0
 
     def judge(self, action: Action, response: Response, after: Snapshot) -> list[Breach]:
         """The breaches of the next step."""
-        self._ghost.advance(self._before, action, response, after)
+        self.ghost.advance(self._before, action, response, after)
         transition = Transition(
-            self._configuration, self._dialect, self._before, action, response, after, self._ghost
+            self._configuration, self._dialect, self._before, action, response, after, self.ghost
         )
         breaches: list[Breach] = []
         for rule in self._rules:

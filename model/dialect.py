@@ -116,7 +116,7 @@ _VLLM_0_30_0 = Dialect(
         ("I11", "0.30.0 unpins pages head first"),
         ("I14", "0.30.0 gives host blocks on a best-effort basis"),
     ),
-    known_defects=("K2",),
+    known_defects=("K2", "K12"),
 )
 
 _VLLM_0_31_0 = replace(

@@ -49,6 +49,8 @@ class Pool:
         """
         if count > len(self.free):
             raise OutOfBlocksError(count)
+        if not count:
+            return []
         taken, self.free = self.free[:count], self.free[count:]
         for block in taken:
             self._notify(block)

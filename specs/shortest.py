@@ -6,7 +6,7 @@ is not excluded.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from model.actions import (
     Action,
@@ -22,9 +22,9 @@ from model.actions import (
 from model.configuration import Configuration
 from model.dialect import DIALECTS, Dialect
 from model.program import Program
-from model.reference import ReferenceAllocator
-from model.session import Session
 from model.startup import minimum_blocks, minimum_host_blocks
+from specs.exploration.breadth import Limits, breadth_first
+from specs.exploration.checkpoint import Checkpoints, Played
 from specs.generator import ReferenceSession
 
 Fails = Callable[[Program], bool]
@@ -69,37 +69,41 @@ def search_scope(
     configuration: Configuration, fails: Fails, dialect: Dialect, below: int
 ) -> Program | None:
     """Breadth-first over all programs of the scope, states already seen left out."""
-    seen: set[str] = set()
-    start = choices(play(configuration, dialect, ()))
-    layer: list[tuple[tuple[Action, ...], list[Action]]] = [((), start)]
-    for _ in range(below - 1):
-        following: list[tuple[tuple[Action, ...], list[Action]]] = []
-        for path, possible in layer:
-            for action in possible:
-                longer = (*path, action)
-                session = play(configuration, dialect, longer)
-                key = session.fingerprint()
-                if key in seen:
-                    continue
-                seen.add(key)
-                program = Program(configuration, longer)
-                if fails(program):
-                    return program
-                if not session.dead:
-                    following.append((longer, choices(session)))
-                if len(seen) >= MAX_STATES:
-                    return None
-        layer = following
-    return None
+    scope = Scope(configuration, fails, Checkpoints(configuration, dialect))
+    return breadth_first(scope, Limits(states=MAX_STATES, depth=below - 1)).violation
 
 
-def play(
-    configuration: Configuration, dialect: Dialect, actions: tuple[Action, ...]
-) -> ReferenceSession:
-    session: ReferenceSession = Session(configuration, ReferenceAllocator(configuration, dialect))
-    for action in actions:
-        session.do(action)
-    return session
+Path = tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A small instance as a space to search; a state comes with the actions that led to it."""
+
+    configuration: Configuration
+    fails: Fails
+    checkpoints: Checkpoints
+
+    def initial(self) -> tuple[Path, Played]:
+        return (), self.checkpoints.start()
+
+    def expand(self, kept: tuple[Path, bytes]) -> Iterator[tuple[Action, tuple[Path, Played]]]:
+        path, saved = kept
+        session = self.checkpoints.restore(saved).session
+        for action in [] if session.dead else choices(session):
+            played = self.checkpoints.restore(saved)
+            played.take(action)
+            yield action, ((*path, action), played)
+
+    def key(self, live: tuple[Path, Played]) -> str:
+        return live[1].session.fingerprint()
+
+    def keep(self, live: tuple[Path, Played]) -> tuple[Path, bytes]:
+        return live[0], self.checkpoints.save(live[1])
+
+    def violation(self, live: tuple[Path, Played], new: bool) -> Program | None:
+        program = Program(self.configuration, live[0])
+        return program if new and live[0] and self.fails(program) else None
 
 
 def choices(session: ReferenceSession) -> list[Action]:
