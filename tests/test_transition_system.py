@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from invariants.proofs.transition_system import obligations, second_solver
+from invariants.proofs.transition_system import obligations, second_solver, tasks
 from invariants.proofs.transition_system.actions import actions
 from invariants.proofs.transition_system.alternation import cycle
 from invariants.proofs.transition_system.capacity import steps
@@ -24,13 +24,14 @@ from invariants.proofs.transition_system.invariant import (
 )
 from invariants.proofs.transition_system.mutants import mutants
 from invariants.proofs.transition_system.policy import (
+    CHARGED,
     DEFERRED,
     EAGER,
     SOUND,
     Policy,
     policy_of,
 )
-from invariants.proofs.transition_system.result import Result
+from invariants.proofs.transition_system.result import Result, impossible, possible
 from invariants.proofs.transition_system.solver import Solver
 from invariants.proofs.transition_system.spacer import infer
 from invariants.proofs.transition_system.vocabulary import b, live, pins, s
@@ -104,7 +105,7 @@ def test_a_conjunct_is_needed_unless_it_is_written_down_that_it_is_not(
         for result in with_prefix(results, "system.without.")
         if result.verdict == "proved"
     }
-    assert free_standing == set(obligations.NOT_LEANED_ON)
+    assert free_standing == set(tasks.NOT_LEANED_ON)
 
 
 def test_the_assumption_stands_beside_every_capacity_theorem(results: dict[str, Result]) -> None:
@@ -113,8 +114,8 @@ def test_the_assumption_stands_beside_every_capacity_theorem(results: dict[str, 
 
 
 def test_unknown_is_never_as_expected() -> None:
-    assert obligations.impossible("unsatisfiable", "unknown") == "unknown"
-    assert obligations.possible("unknown") == "unknown"
+    assert impossible("unsatisfiable", "unknown") == "unknown"
+    assert possible("unknown") == "unknown"
     result = Result("system.x", "I1", "unknown", "proved", 1.0)
     assert not result.as_expected
 
@@ -129,6 +130,19 @@ def test_a_query_that_runs_out_of_time_is_unknown() -> None:
     }
     assert "unknown" in answers
     assert "satisfiable" not in answers
+
+
+def test_an_inference_that_runs_out_of_time_is_unknown() -> None:
+    assert infer(steps(CHARGED), limit_ms=1).answer == "unknown"
+
+
+@pytest.mark.skipif(not second_solver.available(), reason="cvc5 is not installed")
+def test_a_query_to_cvc5_that_runs_out_of_time_is_unknown() -> None:
+    solver = Solver()
+    solver.add(AXIOMS, COUNTING, *(conjunct.formula for conjunct in conjuncts(DEFERRED)))
+    pop = next(action for action in actions(DEFERRED) if action.name == "pop")
+    goal = every(*(kept(pop, conjunct.formula) for conjunct in conjuncts(DEFERRED)))
+    assert second_solver.check(solver.smtlib(pop.guard, ~goal), limit_ms=1) == "unknown"
 
 
 # Stratification.
@@ -153,7 +167,7 @@ def test_eager_fails_at_exactly_the_adopt_step(results: dict[str, Result]) -> No
 
 
 def test_the_counterexample_of_eager_is_one_free_block_that_is_a_copy_and_promised() -> None:
-    found = obligations.eager_counterexample()
+    found = tasks.eager_counterexample()
     assert found is not None
     assert found.confirmed(conjuncts(EAGER))
     told = list(found.sentences())

@@ -1,17 +1,19 @@
 """The proofs are about the program: the arithmetic's verdict on an allocation, beside the real one.
 
 The verdict is worked out from the state before the call, as a subject shows it, and from the
-functions that the theorems are about; then compared with what the subject did. ``charge_programs``
-makes pools whose free blocks sweep the few counts where verdicts change.
+functions that the theorems are about; then compared with what the subject did. ``sweep`` makes
+pools whose free blocks are the few counts where verdicts change.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
+from invariants.proofs.mutants import MUTANTS, formulas_of
+from invariants.proofs.obligation import THE_MODELS, Formulas
 from model.actions import Action, Admit, Arrive, CompleteTransfers, EndStep, Extend, Finish, Hold
-from model.admission import INTEGERS, Demand, admits, full_attention_need, gpu_need, host_shortage
+from model.admission import INTEGERS, Demand
 from model.configuration import Configuration
 from model.dialect import Dialect
 from model.pool import NULL
@@ -56,7 +58,11 @@ class FoundHit:
 
 
 def predict_call(
-    configuration: Configuration, dialect: Dialect, before: Snapshot, call: Call
+    configuration: Configuration,
+    dialect: Dialect,
+    before: Snapshot,
+    call: Call,
+    formulas: Formulas = THE_MODELS,
 ) -> Prediction:
     """Admitted, refused or crashing, by the arithmetic of ``model.admission`` alone."""
     c = configuration
@@ -71,8 +77,8 @@ def predict_call(
     promised: list[int] = []
     for tokens, cap in gates:
         demand = _demand(c, dialect, before, call, hit, tokens)
-        promised.append(_promise(c, dialect, before, demand, cap))
-        if not admits(promised[-1], watermark, free):
+        promised.append(_promise(c, dialect, before, demand, cap, formulas))
+        if not formulas.admits(promised[-1], watermark, free):
             return Prediction("refused", tuple(promised), hit.copies)
     pinned_first = hit.copies if dialect.adopt_at == "commit" else 0
     # By the theorems hits-pay and running-pays, a step's charge without copies is what it takes.
@@ -82,16 +88,21 @@ def predict_call(
 
 
 def _promise(
-    c: Configuration, dialect: Dialect, before: Snapshot, demand: Demand, cap: int | None
+    c: Configuration,
+    dialect: Dialect,
+    before: Snapshot,
+    demand: Demand,
+    cap: int | None,
+    f: Formulas,
 ) -> int:
     if not c.hisparse:
-        need = full_attention_need(
+        need = f.full_attention_need(
             demand.pages, demand.hit_pages, demand.held_indexer, demand.hit_free
         )
         return int(need)
-    need = gpu_need(demand, c.num_resident_groups, c.hot_blocks, cap, dialect.charge_copies)
+    need = f.gpu_need(demand, c.num_resident_groups, c.hot_blocks, cap, dialect.charge_copies)
     if before.host is not None and not dialect.host_best_effort:
-        need += host_shortage(demand, len(before.host.free), c.num_blocks)
+        need += f.host_shortage(demand, len(before.host.free), c.num_blocks)
     return int(need)
 
 
@@ -153,7 +164,9 @@ def _num_free(pool: PoolState, blocks: tuple[int, ...]) -> int:
 # Beside a trace
 
 
-def mismatches(trace: Trace, dialect: Dialect) -> tuple[int, list[str]]:
+def mismatches(
+    trace: Trace, dialect: Dialect, formulas: Formulas = THE_MODELS
+) -> tuple[int, list[str]]:
     """How many allocations of a trace were predicted, and where the subject did otherwise.
 
     The trace needs its states (``snapshots="all"``). Calls whose state before is not shown (an
@@ -168,7 +181,7 @@ def mismatches(trace: Trace, dialect: Dialect) -> tuple[int, list[str]]:
         if before is None or call is None:
             continue
         predicted += 1
-        expected = predict_call(c, dialect, before, call)
+        expected = predict_call(c, dialect, before, call, formulas)
         actual = _outcome(response[-1], expected.promised)
         if actual != (expected.verdict, expected.promised):
             wrong.append(
@@ -219,25 +232,30 @@ class Shape:
 
     block_size: int
     groups: int
+    """Resident groups; with 0 there is one full-attention group and no HiSparse."""
     region: int
     produced: int
     tokens: int
     chunk: int
     """Tokens of its first step."""
     full_gate: bool
-    watermark: int
-    """Above 0, another request runs beside it."""
+    watermark: int = 0
+    beside: int = 0
+    """Pages of another request, which runs."""
+    host_blocks: int = NUM_BLOCKS
+    longest: int = 12
+    """Pages of the longest request."""
 
     @property
     def configuration(self) -> Configuration:
         return Configuration(
             block_size=self.block_size,
             num_blocks=NUM_BLOCKS,
-            num_host_blocks=NUM_BLOCKS,
+            num_host_blocks=self.host_blocks if self.groups else 0,
             num_resident_groups=self.groups,
             hot_blocks=self.region,
-            max_model_len=12 * self.block_size,
-            max_num_batched_tokens=12 * self.block_size,
+            max_model_len=self.longest * self.block_size,
+            max_num_batched_tokens=self.longest * self.block_size,
             watermark_blocks=self.watermark,
             full_sequence_must_fit=self.full_gate,
         )
@@ -249,21 +267,48 @@ class Shape:
             Arrive(0, shared, shared), Admit(0, shared), EndStep(), CompleteTransfers(0, 99),
             Finish(0),
         ]  # fmt: skip
-        if self.watermark:
-            actions += [Arrive(1, 0, 1), Admit(0, 1), EndStep()]
+        if self.beside:
+            tokens = self.beside * self.block_size
+            actions += [Arrive(1, 0, tokens), Admit(0, tokens), EndStep()]
         actions += [Hold(free), Arrive(0, shared, self.tokens), Admit(0, self.chunk), EndStep()]
         return Program(self.configuration, (*actions, Extend(1, self.chunk)))
 
 
 def shapes() -> Iterator[Shape]:
-    """Cold, hit and chunked requests over one to three resident groups."""
+    """Cold, hit and chunked requests: on three resident groups at most, on none, on a full host."""
     for size, groups, region in product((1, 2), (1, 2, 3), (1, 2)):
-        for produced, more in product((1, 3), (0, 1, 2)):
-            tokens = (produced + more) * size
-            for chunked, full_gate in ((False, True), (True, True), (True, False)):
-                chunk = size if chunked else tokens
-                watermark = 2 if more == 2 else 0
-                yield Shape(size, groups, region, produced, tokens, chunk, full_gate, watermark)
+        yield from shapes_on(Shape(size, groups, region, 0, 0, 0, True))
+    for size in (1, 2):
+        yield from shapes_on(Shape(size, 0, 1, 0, 0, 0, True))
+    yield from host_shapes()
+
+
+def shapes_on(engine: Shape) -> Iterator[Shape]:
+    for produced, more in product((1, 3), (0, 1, 2)):
+        tokens = (produced + more) * engine.block_size
+        for chunked, full_gate in ((False, True), (True, True), (True, False)):
+            yield replace(
+                engine,
+                produced=produced,
+                tokens=tokens,
+                chunk=engine.block_size if chunked else tokens,
+                full_gate=full_gate,
+                watermark=2 if more == 2 else 0,
+                beside=1 if more == 2 else 0,
+            )
+
+
+def host_shapes() -> Iterator[Shape]:
+    """The host pool, at the start-up minimum or a block above, is one block short or just enough:
+    another request holds three."""
+    beside = 3
+    for size, groups, produced, more in product((1, 2), (1, 2), (1, 2), (2, 3)):
+        pages = produced + more
+        for full_gate, enough in product((False, True), (0, 1)):
+            yield Shape(
+                size, groups, 1, produced, pages * size, pages * size, full_gate,
+                beside=beside, host_blocks=pages + beside + enough, longest=pages + 1,
+            )  # fmt: skip
 
 
 def charge_programs(dialect: Dialect, shape: Shape) -> Iterator[Program]:
@@ -275,9 +320,45 @@ def charge_programs(dialect: Dialect, shape: Shape) -> Iterator[Program]:
         session.do(action)
     before = session.snapshot()
     request = before.requests[-1]
-    call = Call(request, shape.chunk, waiting=True, beside_running=shape.watermark > 0)
-    prediction = predict_call(ample.configuration, replace(dialect, charge_copies=False),
-                              before, call)  # fmt: skip
+    hit = len(look_up(ample.configuration, before, request).indexer) * shape.block_size
+    tokens = min(shape.chunk, request.num_tokens - hit)
+    call = Call(request, tokens, waiting=True, beside_running=shape.beside > 0)
+    gpu_alone = replace(dialect, charge_copies=False, host_best_effort=True)
+    prediction = predict_call(ample.configuration, gpu_alone, before, call)
     need = max(prediction.promised) + shape.watermark
     for free in range(max(need - 1, 0), need + prediction.copies + 1):
         yield shape.program(free)
+
+
+# The whole sweep, on one subject
+
+LEAST_SHAPES = 1_000
+"""Fewer pools than this are no evidence."""
+(TWIN,) = (mutant for mutant in MUTANTS if mutant.refuted_at == "deferred-begins")
+"""Arithmetic with this fault must be seen to predict otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What became of a sweep."""
+
+    shapes: int
+    """Pools, each with its count of free blocks."""
+    calls: int
+    """Allocations predicted."""
+    mismatches: tuple[str, ...]
+    twin_seen: bool
+    """Whether the faulty arithmetic was seen to predict otherwise."""
+
+
+def sweep(run: Callable[[Iterable[Program]], Iterable[Trace]], dialect: Dialect) -> Agreement:
+    """Hold the arithmetic against what ``run`` does with each pool; its traces have all states."""
+    shapes_run, calls, wrong, twin_seen = 0, 0, list[str](), False
+    twin = formulas_of(TWIN)
+    programs = (p for shape in shapes() for p in charge_programs(dialect, shape))
+    for trace in run(programs):
+        predicted, found = mismatches(trace, dialect)
+        twin_seen = twin_seen or bool(mismatches(trace, dialect, twin)[1])
+        shapes_run, calls = shapes_run + 1, calls + predicted
+        wrong += found
+    return Agreement(shapes_run, calls, tuple(wrong), twin_seen)

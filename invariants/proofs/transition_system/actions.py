@@ -337,6 +337,15 @@ def adopt(policy: Policy) -> Action:
     )
 
 
+def forgo() -> Action:
+    return action(
+        "forgo",
+        "a page of a hit is left to be read from the host, since there is no copy of it",
+        every(quiet, wanting(S), page(S, P), forall(b)(~copy(b, P))),
+        minus(wanting, S),
+    )
+
+
 # Host writes and imports.
 
 
@@ -610,6 +619,7 @@ def policy_actions(policy: Policy) -> tuple[Action, ...]:
 SHARED_ACTIONS = (
     touch(),
     pop(),
+    forgo(),
     start_write(),
     complete_write(),
     complete_orphan(),

@@ -25,7 +25,7 @@ from invariants.proofs.transition_system.invariant import (
     conjuncts,
 )
 from invariants.proofs.transition_system.policy import Policy
-from invariants.proofs.transition_system.solver import Answer, Solver
+from invariants.proofs.transition_system.solver import Answer, Solver, Translation
 from invariants.proofs.transition_system.vocabulary import (
     BLOCK_TAKEN,
     SLOT_TAKEN,
@@ -58,15 +58,19 @@ class Induction:
     """One invariant, ready to be asked about initial states and actions."""
 
     policy: Policy
+    translation: Translation = field(default_factory=Translation)
     invariant: tuple[Conjunct, ...] = ()
     _about: dict[str, frozenset[str]] = field(default_factory=dict)
-    _start: Solver = field(default_factory=Solver)
-    _before: Solver = field(default_factory=Solver)
-    _tracking: Solver = field(default_factory=Solver)
+    _start: Solver = field(init=False)
+    _before: Solver = field(init=False)
+    _tracking: Solver = field(init=False)
 
     def __post_init__(self) -> None:
         self.invariant = conjuncts(self.policy)
         self._about = {each.name: mentioned(each.formula) for each in self.invariant}
+        self._start, self._before, self._tracking = (
+            Solver(translation=self.translation) for _ in range(3)
+        )
         self._start.add(AXIOMS, initial())
         self._before.add(AXIOMS, COUNTING, *(each.formula for each in self.invariant))
         self._tracking.add(AXIOMS, COUNTING)

@@ -21,7 +21,7 @@ from invariants.proofs.transition_system.formula import (
     flattened,
     normal,
 )
-from invariants.proofs.transition_system.structure import Element, Structure
+from invariants.proofs.transition_system.structure import Element, Row, Structure
 
 Binding = Mapping[str, Element]
 """Elements of variables, by name."""
@@ -59,6 +59,12 @@ def counterexample(ways: tuple[Refutation, ...], structure: Structure) -> Bindin
         if found is not None:
             return found
     return None
+
+
+def members(formula: Formula, variables: tuple[Term, ...], structure: Structure) -> frozenset[Row]:
+    """The elements of the variables that satisfy a formula in normal form, in their order."""
+    found = _solutions((formula,), variables, structure, NOTHING)
+    return frozenset(tuple(each[variable.name] for variable in variables) for each in found)
 
 
 def value(integer: Integer, structure: Structure, binding: Binding = NOTHING) -> int:
@@ -114,7 +120,8 @@ def _solutions(
     todo = {variable.name: variable.sort.name for variable in variables}
     todo = {name: sort for name, sort in todo.items() if name not in binding}
     open_parts: list[Formula] = []
-    best, fewest = None, len(todo) + 1
+    best: Atom | Equal | None = None
+    fewest = len(todo) + 1
     for part in (flat for each in parts for flat in flattened(each)):
         unbound = _unbound(part, todo)
         if not unbound:
@@ -124,14 +131,16 @@ def _solutions(
         open_parts.append(part)
         if isinstance(part, Atom) and len(unbound) < fewest:
             best, fewest = part, len(unbound)
+        elif isinstance(part, Equal) and len(unbound) == 1:
+            best, fewest = part, 0
     if not todo:
         yield binding
         return
     split = next((part for part in open_parts if isinstance(part, Or)), None)
     if best is not None:
         rest = tuple(part for part in open_parts if part is not best)
-        for bound in _matches(best, structure, binding):
-            yield from _solutions(rest, variables, structure, bound)
+        for matched in _matches(best, structure, binding):
+            yield from _solutions(rest, variables, structure, matched)
     elif split is not None:
         rest = tuple(part for part in open_parts if part is not split)
         for choice in split.parts:
@@ -144,15 +153,21 @@ def _solutions(
             )
 
 
-def _matches(atom: Atom, structure: Structure, binding: Binding) -> Iterator[Binding]:
+def _matches(leader: Atom | Equal, structure: Structure, binding: Binding) -> Iterator[Binding]:
+    """The ways to bind what is unbound in an atom, or the one unbound side of an equation."""
+    terms = leader.terms if isinstance(leader, Atom) else (leader.left, leader.right)
     known: dict[int, Element] = {}
     unknown: list[tuple[int, str]] = []
-    for position, term in enumerate(atom.terms):
+    for position, term in enumerate(terms):
         if term.constant or term.name in binding:
             known[position] = _element(term, structure, binding)
         else:
             unknown.append((position, term.name))
-    for row in structure.matching(atom.relation.name, known):
+    if isinstance(leader, Equal):
+        ((_, name),), (element,) = unknown, known.values()
+        yield {**binding, name: element}
+        return
+    for row in structure.matching(leader.relation.name, known):
         found = {name: row[position] for position, name in unknown}
         if all(found[name] == row[position] for position, name in unknown):
             yield {**binding, **found}

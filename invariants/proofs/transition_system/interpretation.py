@@ -4,7 +4,8 @@ An ``Observer`` follows one trace, action by action, since some relations are ab
 a release left, what was ever durable). Between actions no allocation is going on, so the relations
 of an allocation are empty. Not observed, because snapshots do not show the order inside an action:
 which copies a release leaves while a step ends or an output arrives (residency updates unpin in the
-same action); and external imports, which the model does not have.
+same action); and external imports, which the model does not have. ``proofs.refinement`` follows the
+order inside an action.
 """
 
 from collections import defaultdict
@@ -49,6 +50,8 @@ class Observer:
     left: dict[int, Slot] = field(default_factory=dict)
     """Block in the queue → slot whose release put it there."""
     gone: set[Slot] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
+    """Requests that ended, which is not to be preempted."""
     _source: dict[int, int] = field(default_factory=dict)
     """Transfer → life of its request when it began."""
     _contents: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -65,6 +68,8 @@ class Observer:
                     self._release(before, after, event[1], words)
                 if event[0] == "preempted":
                     self._preempt(before, event[1])
+                elif event[0] == "ended":
+                    self.ended.add(event[1])
             self._follow_transfers(before, after)
         for request in after.requests:
             self._contents[request.id] = request.contents
@@ -122,12 +127,17 @@ class Observer:
         self.lives[request_id] += 1
 
     def _follow_transfers(self, before: Snapshot, after: Snapshot) -> None:
-        """A write of an ended request that leaves a lease makes its page durable."""
+        """A write of an ended request makes its page durable, whether that is used or not."""
         pending = {transfer.id for transfer in after.transfers}
         for transfer in before.transfers:
             contents = self._contents[transfer.request]
-            if transfer.id not in pending and transfer.lease and transfer.page < len(contents):
+            known = transfer.page < len(contents)
+            if transfer.id not in pending and known and self._is_of_an_ended_life(transfer):
                 self._make_durable(contents[transfer.page])
+
+    def _is_of_an_ended_life(self, transfer: TransferState) -> bool:
+        last = self._source[transfer.id] == self.lives[transfer.request]
+        return last and transfer.request in self.ended
 
     def _make_durable(self, content: int) -> None:
         groups = self.configuration.num_resident_groups
@@ -237,7 +247,7 @@ class Observer:
             facts.add("resident", slot)
             facts.add("transfer", slot, block)
             facts.add("fresh", slot, block)
-            if transfer.lease:
+            if self._is_of_an_ended_life(transfer):
                 facts.add("leased", slot)
             if block in unnamed:
                 unnamed.remove(block)

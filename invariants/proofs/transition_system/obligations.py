@@ -4,184 +4,115 @@ Every id starts with ``system.``. A row that is expected to be refuted shows tha
 wrong, and that the proof would see it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
 
-from invariants.proofs.transition_system import capacity, counterexample, second_solver
-from invariants.proofs.transition_system.actions import (
-    SHARED_ACTIONS,
-    Action,
-    actions,
-    policy_actions,
-)
-from invariants.proofs.transition_system.adoption import BETWEEN_POPS, MOMENTS
-from invariants.proofs.transition_system.alternation import cycle, edges
-from invariants.proofs.transition_system.consecution import (
-    Induction,
-    counter_obligations,
-    fresh_after_pop,
-    kept,
-)
-from invariants.proofs.transition_system.formula import Formula, every, exists, forall
-from invariants.proofs.transition_system.invariant import (
-    ASSUMPTION,
-    AXIOMS,
-    COUNTING,
-    PROPERTIES,
-    Conjunct,
-    conjuncts,
-)
+from invariants.proofs.transition_system import tasks
+from invariants.proofs.transition_system.actions import SHARED_ACTIONS
+from invariants.proofs.transition_system.invariant import ASSUMPTION, Conjunct, conjuncts
 from invariants.proofs.transition_system.mutants import Mutant, mutants
-from invariants.proofs.transition_system.occasions import OCCASIONS, Occasion
-from invariants.proofs.transition_system.policy import (
-    ANYWHERE,
-    CHARGED,
-    DEFERRED,
-    EAGER,
-    END_OF_STEP,
-    SOUND,
-    Policy,
+from invariants.proofs.transition_system.policy import ANYWHERE, DEFERRED, EAGER, SOUND, Policy
+from invariants.proofs.transition_system.result import Result, Verdict, impossible
+from invariants.proofs.transition_system.tasks import (
+    Broken,
+    Death,
+    Inductions,
+    broken_by_all,
+    death_of,
 )
-from invariants.proofs.transition_system.result import Result, Verdict
-from invariants.proofs.transition_system.solver import Answer, Solver
-from invariants.proofs.transition_system.spacer import infer
-from invariants.proofs.transition_system.vocabulary import b, pins, s
-
-NOT_LEANED_ON = (
-    "one_writer",
-    "writer_holds_alone",
-    "valid_is_durable",
-    "cut_is_never_published",
-    "due_is_queued",
-    "due_is_complete",
-    "phases",
-    "capacity",
-    "survivors_are_the_head",
-)
-"""Conjuncts of ``deferred`` without which all others are still inductive: they carry a rule of
-their own (or, for ``one_writer`` and the two about what is due, what ``charged`` needs)."""
-
-Broken = Mapping[str, Mapping[str, Answer]]
-"""By action and conjunct: can the one break the other?"""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    verdict: Verdict
-    witness: str = ""
-    twin: Verdict | None = None
+class Found:
+    """What a task comes to: plain data, so that another process may have found it."""
+
+    results: tuple[Result, ...] = ()
+    broken: Broken = field(default_factory=dict)
+    deaths: tuple[Death, ...] = ()
+    ms: float = 0.0
+
+
+def consecution(policy: Policy) -> str:
+    """The task that asks what the actions of a policy break."""
+    return f"consecution of {policy.name}"
+
+
+def _gather(ask: Callable[[Inductions], Iterator[Result]], inductions: Inductions) -> Found:
+    return Found(results=tuple(ask(inductions)))
+
+
+def _ask_actions(policy: Policy, inductions: Inductions) -> Found:
+    started = perf_counter()
+    broken = broken_by_all(policy, inductions)
+    return Found(broken=broken, ms=(perf_counter() - started) * 1000)
+
+
+def _ask_mutants(inductions: Inductions) -> Found:
+    return Found(deaths=tuple(death_of(mutant, inductions) for mutant in mutants()))
+
+
+TASKS: Mapping[str, Callable[[Inductions], Found]] = {
+    "second solver": partial(_gather, tasks.second_opinion),
+    "drop one": partial(_gather, tasks.drop_one),
+    "mutants": _ask_mutants,
+    **{consecution(each): partial(_ask_actions, each) for each in (*SOUND, EAGER, ANYWHERE)},
+    "inferred": partial(_gather, tasks.inferred),
+    "stratified": partial(_gather, tasks.stratified),
+    "counters": partial(_gather, tasks.counters),
+    "enabled": partial(_gather, tasks.enabled),
+    "counterexample": partial(_gather, tasks.counterexamples),
+    "initiation": partial(_gather, tasks.initiation),
+    "properties": partial(_gather, tasks.properties),
+    "occasions": partial(_gather, tasks.occasions),
+    "adoption": partial(_gather, tasks.moments),
+}
+"""All that is asked, the longest tasks first. No task depends on another."""
 
 
 def prove() -> tuple[Result, ...]:
-    """All obligations, in some eight seconds of one core. Rule I4 rests on ``ASSUMPTION``."""
-    inductions = {policy.name: Induction(policy) for policy in (DEFERRED, CHARGED, EAGER)}
-    broken: dict[str, Broken] = {}
-    times: dict[str, float] = {}
-    for policy in (*SOUND, EAGER, ANYWHERE):
-        started = perf_counter()
-        broken[policy.name] = _broken_by_all(policy, inductions)
-        times[policy.name] = (perf_counter() - started) * 1000
-    deaths = {mutant.name: _death(mutant, inductions) for mutant in mutants()}
-    twins = {death.mutant.dies_at: death.verdict for death in deaths.values()}
+    """All obligations, one task after the other. Rule I4 rests on ``ASSUMPTION``."""
+    return assemble({task: decide(task) for task in TASKS})
+
+
+def decide(task: str) -> Found:
+    """Do one of ``TASKS``."""
+    return TASKS[task](Inductions())
+
+
+def assemble(found: Mapping[str, Found]) -> tuple[Result, ...]:
+    """What all tasks found, as obligations in the order in which they are told."""
+    deaths = found["mutants"].deaths
+    twins = {
+        mutant.dies_at: _at_its_fault(death, mutant)
+        for mutant, death in zip(mutants(), deaths, strict=True)
+    }
     return (
-        _timed("system.stratified", "all", "proved", _stratified),
-        *_initiation(inductions),
-        *_consecution(broken, times, twins),
-        *_properties(inductions["deferred"]),
-        *_counters(inductions, twins),
-        *_enabled(inductions),
-        *_occasions(inductions["deferred"]),
-        *_drop_one(inductions["deferred"]),
+        *found["stratified"].results,
+        *found["initiation"].results,
+        *_consecution(found, twins),
+        *found["properties"].results,
+        *_counters(found["counters"].results, twins),
+        *found["enabled"].results,
+        *found["occasions"].results,
+        *found["drop one"].results,
         *_killed(deaths),
-        *_unsound(broken, times),
-        *_moments(inductions["deferred"]),
-        *_inferred(),
-        *_second_opinion(inductions),
+        *_unsound(found),
+        *found["counterexample"].results,
+        *found["adoption"].results,
+        *found["inferred"].results,
+        *found["second solver"].results,
     )
 
 
-def _timed(id_: str, rule: str, expected: Verdict, decide: Callable[[], Outcome]) -> Result:
-    started = perf_counter()
-    outcome = decide()
-    ms = (perf_counter() - started) * 1000
-    return Result(id_, rule, outcome.verdict, expected, ms, outcome.twin, outcome.witness)
-
-
-def impossible(*answers: Answer) -> Verdict:
-    """The verdict on a claim that is true if no query can be satisfied."""
-    if "satisfiable" in answers:
-        return "refuted"
-    return "unknown" if "unknown" in answers else "proved"
-
-
-def possible(answer: Answer) -> Verdict:
-    """The verdict on a claim that is true if the query can be satisfied."""
-    verdicts: dict[Answer, Verdict] = {"satisfiable": "proved", "unsatisfiable": "refuted"}
-    return verdicts.get(answer, "unknown")
-
-
-# Stratification, initiation, consecution.
-
-
-def asserted() -> Iterator[tuple[str, list[Formula]]]:
-    """Per action of any policy, every formula that its queries assume."""
-    for policy in (DEFERRED, CHARGED, END_OF_STEP, EAGER, ANYWHERE):
-        invariant = [conjunct.formula for conjunct in conjuncts(policy)]
-        for action in actions(policy) if policy is DEFERRED else policy_actions(policy):
-            goals = [*invariant, *counter_obligations(action).values()]
-            negated = [~kept(action, goal) for goal in goals]
-            yield action.name, [AXIOMS, COUNTING, *invariant, action.guard, *negated]
-
-
-def _stratified() -> Outcome:
-    found: set[tuple[str, str]] = set()
-    for name, formulas in asserted():
-        circle = cycle(formulas)
-        if circle:
-            return Outcome("refuted", f"{name}: {' → '.join(sort.name for sort in circle)}")
-        found |= {(x.name, y.name) for formula in formulas for x, y in edges(formula)}
-    circular = [forall(b)(exists(s)(pins(s, b))), forall(s)(exists(b)(pins(s, b)))]
-    arrows = ", ".join(f"{x} → {y}" for x, y in sorted(found))
-    return Outcome("proved", arrows, "refuted" if cycle(circular) else "proved")
-
-
-def _initiation(inductions: Mapping[str, Induction]) -> Iterator[Result]:
+def _consecution(found: Mapping[str, Found], twins: Mapping[str, Verdict]) -> Iterator[Result]:
     for policy in SOUND:
-        induction = _induction(policy, inductions)
-
-        def decide(induction: Induction = induction) -> Outcome:
-            answers = [induction.initially_broken(each) for each in induction.invariant]
-            return Outcome(impossible(*answers), f"{len(answers)} conjuncts")
-
-        yield _timed(f"system.{policy.name}.initiation", "all", "proved", decide)
-
-
-def _induction(policy: Policy, inductions: Mapping[str, Induction]) -> Induction:
-    """Policies with equal invariants share one."""
-    shares = policy in (END_OF_STEP, ANYWHERE)
-    induction = inductions[DEFERRED.name if shares else policy.name]
-    if conjuncts(policy) != induction.invariant:
-        raise ValueError(f"{policy.name} has another invariant than {induction.policy.name}")
-    return induction
-
-
-def _broken_by_all(policy: Policy, inductions: Mapping[str, Induction]) -> Broken:
-    """Of policies with the invariant of ``deferred``, only their own actions are asked about."""
-    induction = _induction(policy, inductions)
-    shared = SHARED_ACTIONS if policy is induction.policy else ()
-    return {each.name: induction.broken_by(each) for each in (*policy_actions(policy), *shared)}
-
-
-def _consecution(
-    broken: Mapping[str, Broken], times: Mapping[str, float], twins: Mapping[str, Verdict]
-) -> Iterator[Result]:
-    for policy in SOUND:
-        invariant, found = conjuncts(policy), broken[policy.name]
-        others = len(SHARED_ACTIONS) + 4 - len(found)
+        invariant, asked = conjuncts(policy), found[consecution(policy)]
+        others = len(SHARED_ACTIONS) + 4 - len(asked.broken)
         rest = f", and the other {others} are those of deferred" if others else ""
         for conjunct in invariant:
-            answers = {name: kept_by[conjunct.name] for name, kept_by in found.items()}
+            answers = {name: kept_by[conjunct.name] for name, kept_by in asked.broken.items()}
             wrong = [name for name, answer in answers.items() if answer != "unsatisfiable"]
             good = f"kept by {len(answers)} actions{rest}"
             yield Result(
@@ -189,7 +120,7 @@ def _consecution(
                 conjunct.rule,
                 impossible(*answers.values()),
                 "proved",
-                times[policy.name] / len(invariant),
+                asked.ms / len(invariant),
                 twins.get(conjunct.name),
                 f"not kept by {', '.join(wrong)}" if wrong else good + _assuming(conjunct),
             )
@@ -199,147 +130,28 @@ def _assuming(conjunct: Conjunct) -> str:
     return f"; assuming that {ASSUMPTION}" if conjunct.name in ("capacity", "phases") else ""
 
 
-def _properties(induction: Induction) -> Iterator[Result]:
-    for each in PROPERTIES:
-
-        def decide(formula: Formula = each.formula) -> Outcome:
-            alone = Solver()
-            alone.add(AXIOMS)
-            return Outcome(
-                impossible(induction.can(~formula)),
-                "follows from the invariant",
-                impossible(alone.check(~formula)),
-            )
-
-        yield _timed(f"system.property.{each.name}", each.rule, "proved", decide)
-    pop = next(action for action in SHARED_ACTIONS if action.name == "pop")
-    careless = next(m.action for m in mutants() if m.name == "readers_go_on")
-
-    def decide_reuse() -> Outcome:
-        right, wrong = (
-            impossible(induction.can(action.guard, ~kept(action, fresh_after_pop())))
-            for action in (pop, careless)
-        )
-        return Outcome(right, "after a hand-out only the new holder is left", wrong)
-
-    yield _timed("system.property.reuse_stops_readers", "I9", "proved", decide_reuse)
+def _counters(results: Sequence[Result], twins: Mapping[str, Verdict]) -> Iterator[Result]:
+    """The twin of the count of free blocks is the hand-out that does not count down."""
+    for result in results:
+        counted = result.id == f"system.{DEFERRED.name}.counts.pop"
+        yield replace(result, twin=twins["counter free"]) if counted else result
 
 
-# Counters, non-vacuity, drop-one.
+def _at_its_fault(death: Death, mutant: Mutant) -> Verdict:
+    """The verdict at the obligation that must see the fault."""
+    return impossible(death.at[mutant.dies_at])
 
 
-def _counters(
-    inductions: Mapping[str, Induction], twins: Mapping[str, Verdict]
-) -> Iterator[Result]:
-    for policy in SOUND:
-        induction = _induction(policy, inductions)
-        own = policy_actions(policy)
-        for action in (*own, *SHARED_ACTIONS) if policy is DEFERRED else own:
-
-            def decide(action: Action = action, induction: Induction = induction) -> Outcome:
-                goals = counter_obligations(action)
-                answers = [induction.can(action.guard, ~goal) for goal in goals.values()]
-                names = ", ".join(goals)
-                twin = twins["counter free"] if action.name == "pop" else None
-                return Outcome(impossible(*answers), f"{names} move exactly with their sets", twin)
-
-            yield _timed(f"system.{policy.name}.counts.{action.name}", "I1 I4", "proved", decide)
-
-
-def _enabled(inductions: Mapping[str, Induction]) -> Iterator[Result]:
-    for policy in SOUND:
-        induction = _induction(policy, inductions)
-        own = policy_actions(policy)
-        for action in (*own, *SHARED_ACTIONS) if policy is DEFERRED else own:
-
-            def decide(action: Action = action, induction: Induction = induction) -> Outcome:
-                return Outcome(
-                    possible(induction.can(action.guard)), "happens in a state of the invariant"
-                )
-
-            yield _timed(f"system.{policy.name}.enabled.{action.name}", "all", "proved", decide)
-
-
-def _occasions(induction: Induction) -> Iterator[Result]:
-    for name, occasion in OCCASIONS.items():
-
-        def decide(occasion: Occasion = occasion) -> Outcome:
-            answer = induction.can(occasion.action.guard, occasion.condition)
-            return Outcome(possible(answer), occasion.sentence)
-
-        yield _timed(f"system.occasion.{name}", occasion.rule, "proved", decide)
-
-
-def _drop_one(induction: Induction) -> Iterator[Result]:
-    """Is the rest inductive without this conjunct? It is refuted for one that is needed.
-
-    Only obligations whose proof leaned on the conjunct are asked about again.
-    """
-    cores = {action.name: induction.leaning(action) for action in actions(DEFERRED)}
-    by_name = {action.name: action for action in actions(DEFERRED)}
-    invariant = {conjunct.name: conjunct for conjunct in conjuncts(DEFERRED)}
-    for conjunct in invariant.values():
-        leaning = [
-            (action, other)
-            for action, found in cores.items()
-            for other, core in found.items()
-            if other != conjunct.name and conjunct.name in core
-        ]
-
-        def decide(
-            conjunct: Conjunct = conjunct, leaning: list[tuple[str, str]] = leaning
-        ) -> Outcome:
-            rest = [x.formula for x in invariant.values() if x is not conjunct]
-            solver = Solver()
-            solver.add(AXIOMS, COUNTING, *rest)
-            answers: list[Answer] = []
-            for action, other in leaning:
-                goal = kept(by_name[action], invariant[other].formula)
-                answers.append(solver.check(by_name[action].guard, ~goal))
-                if answers[-1] == "satisfiable":
-                    return Outcome("refuted", f"without it `{action}` breaks {other}")
-            implied = solver.check(~conjunct.formula) == "unsatisfiable"
-            why = "the others imply it" if implied else "the others stand without it"
-            return Outcome(impossible(*answers), why)
-
-        expected: Verdict = "proved" if conjunct.name in NOT_LEANED_ON else "refuted"
-        yield _timed(f"system.without.{conjunct.name}", conjunct.rule, expected, decide)
-
-
-# Mutants, and the policy that is one.
-
-
-@dataclass(frozen=True, slots=True)
-class Death:
-    mutant: Mutant
-    at: Mapping[str, Answer]
-    """Answer at each obligation: satisfiable where the mutant dies."""
-    ms: float
-
-    @property
-    def verdict(self) -> Verdict:
-        """At the obligation that must see the fault."""
-        return impossible(self.at[self.mutant.dies_at])
-
-
-def _death(mutant: Mutant, inductions: Mapping[str, Induction]) -> Death:
-    started = perf_counter()
-    induction = inductions[mutant.policy.name]
-    answers = induction.broken_by(mutant.action)
-    for name, goal in counter_obligations(mutant.action).items():
-        answers[f"counter {name}"] = induction.can(mutant.action.guard, ~goal)
-    return Death(mutant, answers, (perf_counter() - started) * 1000)
-
-
-def _killed(deaths: Mapping[str, Death]) -> Iterator[Result]:
+def _killed(deaths: Sequence[Death]) -> Iterator[Result]:
     rules = {conjunct.name: conjunct.rule for conjunct in conjuncts(DEFERRED)}
-    for death in deaths.values():
-        mutant = death.mutant
+    by_name = {mutant.name: mutant for mutant in mutants()}
+    for death in deaths:
+        mutant = by_name[death.mutant]
         dies_at = [where for where, answer in death.at.items() if answer == "satisfiable"]
         yield Result(
             f"system.mutant.{mutant.name}",
             rules.get(mutant.dies_at, "I4"),
-            death.verdict,
+            _at_its_fault(death, mutant),
             "refuted",
             death.ms,
             None,
@@ -347,21 +159,13 @@ def _killed(deaths: Mapping[str, Death]) -> Iterator[Result]:
         )
 
 
-def eager_counterexample() -> counterexample.Counterexample | None:
-    """The state from which adoption at the commit takes a block that was promised."""
-    invariant = conjuncts(EAGER)
-    adopting = next(action for action in policy_actions(EAGER) if action.name == "adopt")
-    broken = next(conjunct for conjunct in invariant if conjunct.name == "capacity")
-    return counterexample.find(adopting, broken, invariant, Solver())
-
-
-def _unsound(broken: Mapping[str, Broken], times: Mapping[str, float]) -> Iterator[Result]:
+def _unsound(found: Mapping[str, Found]) -> Iterator[Result]:
     """Adoption before the pops, or between them: it breaks capacity, and nothing else."""
     for policy in (EAGER, ANYWHERE):
         wrong = {
             (action, name): answer
-            for action, found in broken[policy.name].items()
-            for name, answer in found.items()
+            for action, answers in found[consecution(policy)].broken.items()
+            for name, answer in answers.items()
             if answer != "unsatisfiable"
         }
         yield Result(
@@ -369,78 +173,7 @@ def _unsound(broken: Mapping[str, Broken], times: Mapping[str, float]) -> Iterat
             "I4",
             impossible(*wrong.values()),
             "refuted",
-            times[policy.name],
+            found[consecution(policy)].ms,
             None,
             "fails at " + " and ".join(f"`{action}`: {name}" for action, name in wrong),
         )
-
-    def decide() -> Outcome:
-        found = eager_counterexample()
-        if found is None:
-            return Outcome("unknown")
-        confirmed = found.confirmed(conjuncts(EAGER))
-        return Outcome("refuted" if confirmed else "unknown", " ".join(found.sentences()))
-
-    yield _timed("system.eager.counterexample", "I4", "refuted", decide)
-
-
-# The moment of adoption, inference, the second solver.
-
-
-def _moments(induction: Induction) -> Iterator[Result]:
-    for moment in MOMENTS:
-
-        def decide(never: Formula = moment.never, twin: Formula = moment.twin) -> Outcome:
-            return Outcome(impossible(induction.can(never)), "", impossible(induction.can(twin)))
-
-        result = _timed(f"system.adoption.{moment.name}", "I4", "proved", decide)
-        yield Result(
-            result.id, "I4", result.verdict, "proved", result.ms, result.twin, moment.sentence
-        )
-
-    def decide_reachable() -> Outcome:
-        return Outcome(possible(induction.can(BETWEEN_POPS)), "the invariant allows that moment")
-
-    yield _timed("system.adoption.such_a_moment_exists", "I4", "proved", decide_reachable)
-
-
-def _inferred() -> Iterator[Result]:
-    for policy in (*SOUND, EAGER):
-
-        def decide(policy: Policy = policy) -> Outcome:
-            found = infer(capacity.steps(policy))
-            verdict = impossible(found.answer, *found.rechecked)
-            if found.answer == "satisfiable":
-                return Outcome(verdict, "an admitted allocation pops from an empty queue")
-            return Outcome(verdict, f"inferred and re-checked: {found.invariant}")
-
-        expected: Verdict = "refuted" if policy is EAGER else "proved"
-        yield _timed(f"system.{policy.name}.inferred_capacity", "I4", expected, decide)
-
-
-def _second_opinion(inductions: Mapping[str, Induction]) -> Iterator[Result]:
-    """One query for each action of ``deferred``, all conjuncts at once; and eager's failure."""
-    if not second_solver.available():
-        return
-    eager_adopts = [action for action in policy_actions(EAGER) if action.name == "adopt"]
-    for policy, asked in ((DEFERRED, actions(DEFERRED)), (EAGER, eager_adopts)):
-        induction = inductions[policy.name]
-        solver = Solver()
-        solver.add(AXIOMS, COUNTING, *(each.formula for each in induction.invariant))
-        for action in asked:
-
-            def decide(
-                action: Action = action,
-                solver: Solver = solver,
-                induction: Induction = induction,
-                models: bool = policy is EAGER,
-            ) -> Outcome:
-                touched = [x for x in induction.invariant if induction.touches(action, x)]
-                goal = every(*(kept(action, conjunct.formula) for conjunct in touched))
-                answer = second_solver.check(solver.smtlib(action.guard, ~goal), models)
-                return Outcome(
-                    impossible(answer), f"cvc5 on {len(touched)} conjuncts that the action touches"
-                )
-
-            expected: Verdict = "refuted" if policy is EAGER else "proved"
-            yield _timed(f"system.cvc5.{policy.name}.{action.name}", "all", expected, decide)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from invariants.proofs.transition_system.solver import Answer
+
 Verdict = Literal["proved", "refuted", "unknown"]
 
 
@@ -22,3 +24,16 @@ class Result:
     @property
     def as_expected(self) -> bool:
         return self.verdict == self.expected and self.twin in (None, "refuted")
+
+
+def impossible(*answers: Answer) -> Verdict:
+    """The verdict on a claim that is true if no query can be satisfied."""
+    if "satisfiable" in answers:
+        return "refuted"
+    return "unknown" if "unknown" in answers else "proved"
+
+
+def possible(answer: Answer) -> Verdict:
+    """The verdict on a claim that is true if the query can be satisfied."""
+    verdicts: dict[Answer, Verdict] = {"satisfiable": "proved", "unsatisfiable": "refuted"}
+    return verdicts.get(answer, "unknown")

@@ -11,16 +11,22 @@ def available() -> bool:
     return importlib.util.find_spec("cvc5") is not None
 
 
-def check(script: str, models: bool = False) -> Answer:
+def check(script: str, models: bool = False, limit_ms: int = LIMIT_MS) -> Answer:
     """cvc5's answer to a script with one query.
 
     With ``models`` it looks for finite models, which is how it answers that there is one; without,
-    it is faster where there is none.
+    it is faster where there is none. Either way it gives up on some queries that the other way
+    decides, depending on the order of the text, so the other way is tried then.
     """
+    answer = _ask(script, models, limit_ms)
+    return answer if answer != "unknown" else _ask(script, not models, limit_ms)
+
+
+def _ask(script: str, models: bool, limit_ms: int) -> Answer:
     cvc5: Any = importlib.import_module("cvc5")
     solver = cvc5.Solver()
     solver.setOption("finite-model-find", str(models).lower())
-    solver.setOption("tlimit-per", str(LIMIT_MS))
+    solver.setOption("tlimit-per", str(limit_ms))
     solver.setLogic("ALL")
     parser = cvc5.InputParser(solver)
     parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, script, "query")

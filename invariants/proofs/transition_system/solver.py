@@ -40,8 +40,9 @@ from invariants.proofs.transition_system.vocabulary import (
 
 Answer = Literal["unsatisfiable", "satisfiable", "unknown"]
 
-LIMIT_MS = 2_000
-"""Time limit of one query."""
+LIMIT_MS = 10_000
+"""Time limit of one query: a hundred times what most take, since a busy machine is no reason for
+an unknown."""
 
 z3: Any = importlib.import_module("z3")
 
@@ -54,12 +55,22 @@ ANSWERS: dict[str, Answer] = {
 
 @dataclass(slots=True)
 class Translation:
-    """Z3 terms for formulas; equal names give equal symbols."""
+    """Z3 terms for formulas; equal names give equal symbols, equal formulas the same term.
 
+    Making terms takes longer than deciding them, so solvers that are asked about the same formulas
+    share one.
+    """
+
+    _formulas: dict[Formula, Any] = field(default_factory=dict)
     _names: dict[str, Any] = field(default_factory=dict)
     _sorts: dict[str, Any] = field(default_factory=dict)
 
     def formula(self, formula: Formula) -> Any:
+        if formula not in self._formulas:
+            self._formulas[formula] = self._made(formula)
+        return self._formulas[formula]
+
+    def _made(self, formula: Formula) -> Any:
         match formula:
             case Atom(relation, terms):
                 symbol = self.symbol(relation)

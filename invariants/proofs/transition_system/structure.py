@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 Element = Hashable
 Row = tuple[Element, ...]
 
+NO_CONSTANTS: Mapping[str, Element] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Structure:
@@ -19,6 +21,22 @@ class Structure:
     _index: dict[tuple[str, tuple[int, ...]], dict[Row, list[Row]]] = field(
         default_factory=dict, compare=False, repr=False
     )
+
+    def changed(
+        self,
+        relations: Mapping[str, frozenset[Row]],
+        counters: Mapping[str, int],
+        constants: Mapping[str, Element] = NO_CONSTANTS,
+    ) -> "Structure":
+        """The same but for these relations and counters, and about something else."""
+        kept = {key: index for key, index in self._index.items() if key[0] not in relations}
+        return Structure(
+            self.domains,
+            {**self.relations, **relations},
+            {**self.counters, **counters},
+            constants,
+            kept,
+        )
 
     def rows(self, relation: str) -> frozenset[Row]:
         return self.relations.get(relation, frozenset())
