@@ -1,17 +1,19 @@
 """Examine one program on a subject: lockstep with the reference, and the judge on every step."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import tee
+from random import Random
 from typing import Literal
 
 from invariants.judge import Judge, initial_snapshot
 from invariants.rules import RULES, Rule
 from invariants.verdict import Breach
 from kvproof.errors import CouldNotRun
+from kvproof.examining import Examination
 from kvproof.renaming import Renaming
-from kvproof.subjects import Snapshots, Subject
+from kvproof.subjects import Level, Snapshots, Subject
 from kvproof.subjects.reference import ReferenceSubject
 from model.dialect import Dialect
 from model.program import Program
@@ -19,33 +21,11 @@ from model.reference import ReferenceAllocator
 from model.session import Response, Session
 from model.snapshot import Digester, Snapshot
 from model.trace import Trace
-from specs.goals import GoalWatcher
+from specs.generator import draw_program
+from specs.goals import GOALS, GoalWatcher, unreachable_goals
+from specs.minimise import minimise
 
 Comparison = Literal["exact", "renamed"]
-
-
-@dataclass(slots=True)
-class Examination:
-    """What one program came to."""
-
-    program: Program
-    breaches: list[Breach] = field(default_factory=list)
-    """The first breach of each rule, in the order of the steps."""
-    actions_run: int = 0
-    actions_moving: int = 0
-    """Actions that changed the state."""
-    goals: Counter[str] = field(default_factory=Counter)
-
-    def add(self, breaches: Iterable[Breach]) -> None:
-        known = {(breach.rule, breach.known) for breach in self.breaches}
-        for breach in breaches:
-            if (breach.rule, breach.known) not in known:
-                known.add((breach.rule, breach.known))
-                self.breaches.append(breach)
-
-    @property
-    def rules_broken(self) -> set[str]:
-        return {breach.rule for breach in self.breaches}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +42,26 @@ class Examiner:
     comparison: Comparison = "exact"
     """Whether block ids and the order of the free queue must be the reference's own, or may be
     others as long as the subject behaves alike."""
+
+    @property
+    def level(self) -> Level:
+        return "manager"
+
+    @property
+    def waived(self) -> Mapping[str, str]:
+        """Rules that the dialect breaks by design, with the reason."""
+        return dict(self.dialect.by_design)
+
+    def draw(self, random: Random, actions: int) -> Program:
+        return draw_program(random, self.dialect, actions)
+
+    def minimise(self, program: Program, fails: Callable[[Program], bool]) -> Program:
+        fast = isinstance(self.subject, ReferenceSubject)
+        return minimise(program, fails, self.dialect, fast)
+
+    def unmet(self, seen: Counter[str]) -> tuple[str, ...]:
+        unreachable = unreachable_goals(self.dialect)
+        return tuple(goal for goal in GOALS if goal not in unreachable and not seen[goal])
 
     def exact(self, rule: str) -> "Examiner":
         """The same examiner, looking for one rule only."""
@@ -156,14 +156,14 @@ class Examiner:
             rule = "crash" if trace.ending == "crashed" else "hang"
             result.add([Breach(rule, index, (trace.failure or trace.ending,))])
             return
-        own = self.subject.run(result.program, "all")
+        own = self.subject.run(trace.program, "all")
         if self.rules:
             result.breaches = []
             result.add(judge_trace(own, self.dialect, self.rules))
-        result.add([Breach("lockstep", index, self._difference(result.program, own, index))])
+        result.add([Breach("lockstep", index, self._difference(own, index))])
 
-    def _difference(self, program: Program, own: Trace, index: int) -> tuple[str, ...]:
-        reference = ReferenceSubject(self.dialect, None, "model").run(program, "all")
+    def _difference(self, own: Trace, index: int) -> tuple[str, ...]:
+        reference = ReferenceSubject(self.dialect, None, "model").run(own.program, "all")
         if index >= len(own.steps) or index >= len(reference.steps):
             return (
                 f"the model took {len(reference.steps)} actions, {own.subject} {len(own.steps)}",

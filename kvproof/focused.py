@@ -21,15 +21,16 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import logging
 import os
 import sys
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from kvproof.focused_parts import REAL_STAND_INS, StandInCalled
 
 # What is loaded for real, when ``source`` has it.  A trailing dot means everything below.
 REAL_MODULES = (
@@ -48,119 +49,32 @@ REAL_MODULES = (
     "vllm.utils.collection_utils",
     "vllm.envs",
 )
+# What the whole scheduler needs beside them.  Only a program at that level imports these.
+SCHEDULER_MODULES = (
+    "vllm.config.kv_transfer",
+    "vllm.distributed.kv_transfer.kv_connector.base",
+    "vllm.distributed.kv_transfer.kv_connector.factory",
+    "vllm.distributed.kv_transfer.kv_connector.v1",
+    "vllm.distributed.kv_transfer.kv_connector.v1.base",
+    "vllm.distributed.kv_transfer.kv_connector.v1.hisparse.connector",
+    "vllm.distributed.kv_transfer.kv_connector.v1.hisparse.stats",
+    "vllm.distributed.kv_transfer.kv_connector.v1.metrics",
+    "vllm.distributed.kv_transfer.kv_connector.v1.multi_connector",
+    "vllm.utils.func_utils",
+    "vllm.v1.outputs",
+)
 # Below a real prefix, but made of GPU code: only its names are wanted.
 NEVER_REAL = ("vllm.v1.hisparse.runtime", "vllm.v1.hisparse.binding")
+# GPU code that the scheduler's modules import and never use: left out in full loading, too.
+GPU_MODULES = (
+    "vllm.distributed.kv_transfer.kv_connector.v1.hisparse.worker",
+    "vllm.model_executor.layers.fused_moe.routed_experts_capturer",
+    "vllm.model_executor.layers.fused_moe",
+)
 # Never taken from the interpreter's own packages, so that both kinds of environment agree.
 STAND_IN_ROOTS = ("vllm", "torch")
 # The engine itself can do without these, and does so in the full environment too.
 OPTIONAL_PACKAGES = ("xxhash",)
-
-
-class StandInCalled(RuntimeError):  # noqa: N818 - a public name that says what happened
-    """A program needed the value of something that focused loading left out."""
-
-    def __init__(self, name: str, use: str = "called") -> None:
-        super().__init__(f"focused loading: stand-in {name} was {use}")
-        self.name = name
-
-
-class ReadOnlyList(Sequence[Any]):
-    """The view of a token list that a request hands out: reads follow, writes are refused."""
-
-    def __init__(self, x: list[Any]) -> None:
-        self._tokens = x
-
-    def __getitem__(self, item: Any) -> Any:
-        return self._tokens[item]
-
-    def __len__(self) -> int:
-        return len(self._tokens)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._tokens)
-
-    def __contains__(self, item: object) -> bool:
-        return item in self._tokens
-
-    def copy(self) -> list[Any]:
-        return list(self._tokens)
-
-    def _refuse(self, *_: object) -> None:
-        raise TypeError("this list is read-only")
-
-    append = extend = insert = pop = remove = clear = __setitem__ = __delitem__ = _refuse
-
-
-@dataclass(frozen=True, slots=True)
-class Dtype:
-    """In place of ``torch.dtype``: cache specifications need its name and its size in bytes."""
-
-    name: str
-    itemsize: int
-
-
-class Logger(logging.LoggerAdapter[logging.Logger]):
-    """A logger with the engine's extra ``*_once`` methods, which here say it every time."""
-
-    def debug_once(self, message: str, *args: object, **_: object) -> None:
-        self.debug(message, *args)
-
-    def info_once(self, message: str, *args: object, **_: object) -> None:
-        self.info(message, *args)
-
-    def warning_once(self, message: str, *args: object, **_: object) -> None:
-        self.warning(message, *args)
-
-
-def init_logger(name: str) -> Logger:
-    logger = logging.getLogger(name)
-    logger.setLevel(os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"))
-    return Logger(logger, {})
-
-
-def dtype_size(dtype: Dtype) -> int:
-    return dtype.itemsize
-
-
-def prompt_length(tokens: Sequence[int] | None, embeds: object) -> int:
-    """Tokens in a prompt; prompts given as embeddings are tensors, which are left out here."""
-    if tokens is None or embeds is not None:
-        raise StandInCalled("torch.Tensor (a prompt given as embeddings)", "used")
-    return len(tokens)
-
-
-def no_structured_output(params: Any) -> None:
-    if params is not None and getattr(params, "structured_outputs", None):
-        raise StandInCalled("vllm.v1.structured_output.request.StructuredOutputRequest")
-
-
-def no_features(features: Sequence[object], start: int, end: int) -> tuple[int, int]:
-    """The range of multimodal inputs between two tokens, for a request that has none."""
-    if features:
-        raise StandInCalled("vllm.multimodal.utils.get_mm_features_in_window")
-    return 0, 0
-
-
-def nothing(*_: object) -> None:
-    """No configuration is current outside an engine, and no other platform has a hook here."""
-
-
-DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "uint8": 1, "int8": 1}
-# The few things that the modules under test need to work, by their full names.
-REAL_STAND_INS: dict[str, object] = {
-    "vllm.config.get_current_vllm_config_or_none": nothing,
-    "vllm.logger.init_logger": init_logger,
-    "vllm.multimodal.utils.get_mm_features_in_window": no_features,
-    "vllm.platforms.current_platform.register_custom_kv_cache_specs": nothing,
-    "vllm.utils.length_from_prompt_token_ids_or_embeds": prompt_length,
-    "vllm.utils.torch_utils.get_dtype_size": dtype_size,
-    "vllm.v1.structured_output.request.StructuredOutputRequest.from_sampling_params": (
-        no_structured_output
-    ),
-    "vllm.v1.utils.ConstantList": ReadOnlyList,
-    "torch.dtype": Dtype,
-    **{f"torch.{name}": Dtype(f"torch.{name}", size) for name, size in DTYPE_BYTES.items()},
-}
 
 
 @dataclass(slots=True)
@@ -313,7 +227,8 @@ class _RealLoader(importlib.machinery.SourceFileLoader):
 
 def _is_under_test(name: str) -> bool:
     below = tuple(real for real in REAL_MODULES if real.endswith("."))
-    return (name in REAL_MODULES or name.startswith(below)) and name not in NEVER_REAL
+    named = name in REAL_MODULES or name in SCHEDULER_MODULES
+    return (named or name.startswith(below)) and name not in NEVER_REAL
 
 
 class _EngineFinder(importlib.abc.MetaPathFinder):
@@ -376,3 +291,13 @@ def install(source: Path) -> None:
         raise RuntimeError(f"focused loading comes too late: {loaded[0]} is already imported")
     sys.meta_path.insert(0, _EngineFinder(source))
     sys.meta_path.append(_MissingPackageFinder())
+
+
+def leave_out_gpu_code() -> None:
+    """For full loading of the scheduler: stand-ins for the modules that need a GPU's libraries.
+
+    Call it before these are imported, with the engine's sources on the path.
+    """
+    for name in GPU_MODULES:
+        spec = importlib.machinery.ModuleSpec(name, _StandInLoader(), is_package=True)
+        sys.modules[name] = importlib.util.module_from_spec(spec)

@@ -1,7 +1,8 @@
 """The worker: runs programs on one engine, in the engine's own interpreter.
 
 It speaks JSON lines. The first line that it writes says what it is; then it answers each line
-that it reads with one line. A whole program comes in one message.
+that it reads with one line. A whole program comes in one message; at the level of the allocator
+(for that of the scheduler see ``kvproof.scheduler_worker``):
 
     → {"program": …, "snapshots": "none" | "digests" | "all"}
     ← {"responses": […], "digests": […], "snapshots": […], "seconds": …}
@@ -15,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,16 +30,20 @@ from model.snapshot import Digester
 PROTOCOL_VERSION = 1
 
 NewAllocator = Callable[[Configuration], Allocator[Any, Any]]
+Runner = Callable[[dict[str, Any]], dict[str, Any]]
+"""Answers a message; what it raises is an error of the message."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--load", choices=("focused", "full"), required=True)
+    parser.add_argument("--level", choices=("manager", "scheduler"), required=True)
     options = parser.parse_args()
     answers = _take_over_stdout()
     try:
-        new_allocator, could_not_run = _load(options.source, options.load)
+        could_not_run = _make_importable(options.source, options.load)
+        runner = _runner(options.level, options.source, could_not_run)
     except Exception as error:
         _write(answers, {"protocol": PROTOCOL_VERSION, "error": _describe(error)})
         raise SystemExit(1) from error
@@ -45,7 +51,7 @@ def main() -> None:
     for line in sys.stdin:
         message = json.loads(line)
         try:
-            answer = run(message, new_allocator, could_not_run)
+            answer = runner(message)
         except Exception as error:
             answer = {"error": _describe(error)}
         _write(answers, answer)
@@ -98,19 +104,33 @@ def _do(
         return (("raised", type(error).__name__),), traceback.format_exc()
 
 
-def _load(source: Path, load: str) -> tuple[NewAllocator, tuple[type[Exception], ...]]:
-    """Make the engine importable, and import the adapter."""
-    could_not_run: tuple[type[Exception], ...] = ()
+def _make_importable(source: Path, load: str) -> tuple[type[Exception], ...]:
+    """Let the engine be imported; return what is raised where this way of loading ends."""
     if load == "focused":
-        from kvproof.focused import StandInCalled, install  # noqa: PLC0415
+        from kvproof.focused import install  # noqa: PLC0415
+        from kvproof.focused_parts import StandInCalled  # noqa: PLC0415
 
         install(source)
-        could_not_run = (StandInCalled,)
-    else:
-        sys.path.insert(0, str(source))
-    from kvproof.engine_allocator import EngineAllocator  # noqa: PLC0415
+        return (StandInCalled,)
+    sys.path.insert(0, str(source))
+    return ()
 
-    return EngineAllocator, could_not_run
+
+def _runner(level: str, source: Path, could_not_run: tuple[type[Exception], ...]) -> Runner:
+    """Import the adapter, and with it the engine."""
+    if level == "manager":
+        from kvproof.engine_allocator import EngineAllocator  # noqa: PLC0415
+
+        return partial(run, new_allocator=EngineAllocator, could_not_run=could_not_run)
+    if not could_not_run:  # full loading
+        from kvproof.focused import leave_out_gpu_code  # noqa: PLC0415
+
+        leave_out_gpu_code()
+    from kvproof.engine_scheduler import EngineScheduler  # noqa: PLC0415
+    from kvproof.engine_shadow import Shadows  # noqa: PLC0415
+    from kvproof.scheduler_worker import SchedulerRunner  # noqa: PLC0415
+
+    return SchedulerRunner(EngineScheduler, source, could_not_run, Shadows().new)
 
 
 def _take_over_stdout() -> TextIO:

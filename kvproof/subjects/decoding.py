@@ -7,7 +7,6 @@ from typing import Any
 from kvproof.subjects.pipeline import Reply
 from kvproof.subjects.subject import Snapshots
 from model.program import Program
-from model.session import Response
 from model.snapshot import snapshot_from_json
 from model.trace import Ending, Step, Trace
 
@@ -28,7 +27,7 @@ def trace_of(subject: str, program: Program, snapshots: Snapshots, reply: Reply)
 
 
 def _steps(message: dict[str, Any], snapshots: Snapshots) -> tuple[Step, ...]:
-    responses = [_response(response) for response in message["responses"]]
+    responses = [as_tuples(response) for response in message["responses"]]
     if snapshots == "none":
         return tuple([Step(response, "") for response in responses])
     digests = message["digests"]
@@ -47,6 +46,6 @@ def _ending(steps: tuple[Step, ...], program: Program) -> Ending:
     return "ended"
 
 
-def _response(events: list[Any]) -> Response:
+def as_tuples(events: list[Any]) -> tuple[Any, ...]:
     """Lists to tuples, all the way down: JSON knows no tuples."""
-    return tuple([_response(value) if type(value) is list else value for value in events])
+    return tuple([as_tuples(value) if type(value) is list else value for value in events])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
@@ -11,15 +10,13 @@ from typing import Self
 import kvproof
 from kvproof.provision import Engine, cache_root
 from kvproof.subjects.decoding import trace_of
-from kvproof.subjects.pipeline import Job, Pipeline
-from kvproof.subjects.subject import Snapshots
+from kvproof.subjects.pipeline import Job, Pipeline, submitted_ahead
+from kvproof.subjects.subject import Level, Snapshots
 from kvproof.subjects.worker_process import WorkerCommand
 from model.dialect import Dialect
 from model.program import Program, program_to_json
 from model.trace import Trace
 
-PROGRAMS_AHEAD = 8
-"""Programs that the worker has at most: enough to keep it busy while the caller works."""
 LEASH = Path(__file__).with_name("leash.py")
 
 
@@ -42,12 +39,7 @@ class EngineSubject:
     def run_many(
         self, programs: Iterable[Program], snapshots: Snapshots = "digests"
     ) -> Iterator[Trace]:
-        ahead: deque[tuple[Program, Job]] = deque()
-        for program in programs:
-            ahead.append((program, self._submit(program, snapshots)))
-            if len(ahead) == PROGRAMS_AHEAD:
-                oldest, job = ahead.popleft()
-                yield self._trace(oldest, snapshots, job)
+        ahead = submitted_ahead(programs, lambda program: self._submit(program, snapshots))
         for program, job in ahead:
             yield self._trace(program, snapshots, job)
 
@@ -67,8 +59,8 @@ class EngineSubject:
         return trace_of(self.name, program, snapshots, self._pipeline.reply_to(job))
 
 
-def worker_command(engine: Engine) -> WorkerCommand:
-    options = ("--source", str(engine.source), "--load", engine.load)
+def worker_command(engine: Engine, level: Level = "manager") -> WorkerCommand:
+    options = ("--source", str(engine.source), "--load", engine.load, "--level", level)
     # -P: what lies in the user's working folder must not be taken for a module.
     arguments = (str(engine.python), "-P", str(LEASH), *options)
     return WorkerCommand(engine.name, arguments, _environment(os.environ))

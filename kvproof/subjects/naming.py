@@ -7,7 +7,7 @@ from dataclasses import replace
 from packaging.version import Version
 
 from kvproof.errors import CouldNotRun
-from kvproof.provision import Load, provision_checkout, provision_release
+from kvproof.provision import Engine, Load, provision_checkout, provision_release
 from kvproof.subjects import registry
 from kvproof.subjects.engine import EngineSubject
 from kvproof.subjects.grammar import (
@@ -19,6 +19,7 @@ from kvproof.subjects.grammar import (
     parse_name,
 )
 from kvproof.subjects.reference import ReferenceSubject
+from kvproof.subjects.scheduler import SchedulerSubject
 from kvproof.subjects.subject import Subject
 from model.dialect import DIALECTS, Dialect
 
@@ -36,14 +37,45 @@ def open_subject(
     need be. Raises ``CouldNotRun``.
     """
     compared_with = None if dialect is None else dialect_named(dialect)
-    form = parse_name(name)
-    if form is not None:
-        return _open(form, None, load, compared_with, timeout)
-    registered = registry.registered_subjects()
-    form = parse_name(registered.get(name, ""))
-    if form is None:
-        raise _unknown(name, registered)
-    return _open(form, name, load, compared_with, timeout)
+    form, alias = _form(name)
+    if isinstance(form, ReferenceName):
+        runs_as = dialect_named(form.dialect)
+        own_name = f"reference:{form.dialect}"
+        return ReferenceSubject(runs_as, compared_with or runs_as, alias or own_name)
+    engine, own_dialect = _engine(form, alias, load)
+    return EngineSubject(engine, compared_with or own_dialect, timeout)
+
+
+def open_scheduler(
+    name: str,
+    load: Load = "focused",
+    dialect: str | None = None,
+    timeout: float = 10.0,
+    shadow: bool = True,
+) -> SchedulerSubject:
+    """Open the whole scheduler of the engine that the name names.
+
+    ``dialect`` names the release whose known defects count as known, if not the engine's own;
+    with ``shadow`` the model follows every call of the allocator under it.
+    Raises ``CouldNotRun``, also for the reference, which is a model of the allocator only.
+    """
+    known_as = None if dialect is None else dialect_named(dialect)
+    form, alias = _form(name)
+    if isinstance(form, ReferenceName):
+        raise CouldNotRun(
+            f"{name} has no scheduler: the reference is a model of the allocator; "
+            "name vllm==VERSION or vllm@PATH"
+        )
+    engine, own_dialect = _engine(form, alias, load)
+    return SchedulerSubject(engine, known_as or own_dialect, timeout, shadow)
+
+
+def has_scheduler(name: str) -> bool:
+    """Whether the name is one of an engine; of what it cannot be opened by, it is not."""
+    try:
+        return not isinstance(_form(name)[0], ReferenceName)
+    except CouldNotRun:
+        return False
 
 
 def dialect_named(name: str) -> Dialect:
@@ -71,21 +103,27 @@ def _release_dialects() -> dict[Version, Dialect]:
     }
 
 
-def _open(
-    form: SubjectName, alias: str | None, load: Load, dialect: Dialect | None, timeout: float
-) -> Subject:
-    match form:
-        case ReferenceName(own):
-            runs_as = dialect_named(own)
-            return ReferenceSubject(runs_as, dialect or runs_as, alias or f"reference:{own}")
-        case ReleaseName(version):
-            engine = provision_release(version, load)
-            own_dialect = dialect_of_release(version)
-        case CheckoutName(path):
-            engine = provision_checkout(path, load)
-            own_dialect = newest_dialect()
-    engine = replace(engine, name=alias or engine.name)
-    return EngineSubject(engine, dialect or own_dialect, timeout)
+def _form(name: str) -> tuple[SubjectName, str | None]:
+    """What a name stands for, and the name again if the user gave it. Raises ``CouldNotRun``."""
+    form = parse_name(name)
+    if form is not None:
+        return form, None
+    registered = registry.registered_subjects()
+    form = parse_name(registered.get(name, ""))
+    if form is None:
+        raise _unknown(name, registered)
+    return form, name
+
+
+def _engine(
+    form: ReleaseName | CheckoutName, alias: str | None, load: Load
+) -> tuple[Engine, Dialect]:
+    """The engine, ready to be started, and its dialect; raises ``CouldNotRun``."""
+    if isinstance(form, ReleaseName):
+        engine, dialect = provision_release(form.version, load), dialect_of_release(form.version)
+    else:
+        engine, dialect = provision_checkout(form.path, load), newest_dialect()
+    return replace(engine, name=alias or engine.name), dialect
 
 
 def _unknown(name: str, registered: dict[str, str]) -> CouldNotRun:

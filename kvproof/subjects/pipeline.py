@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from kvproof.errors import CouldNotRun
 from kvproof.subjects.worker_process import End, Line, WorkerCommand, WorkerProcess
@@ -18,6 +19,8 @@ from kvproof.worker import PROTOCOL_VERSION
 
 START_SECONDS = 180.0
 """Time to say hello: full loading compiles and imports 2 GB of packages the first time."""
+PROGRAMS_AHEAD = 8
+"""Programs that the worker has at most: enough to keep it busy while the caller works."""
 SHOWN_BYTES = 200
 """How much of a line that makes no sense is shown."""
 
@@ -129,6 +132,21 @@ class Pipeline:
     def _send(worker: WorkerProcess, job: Job) -> None:
         job.sent = time.monotonic()
         worker.send(job.line)
+
+
+Program = TypeVar("Program")
+
+
+def submitted_ahead(
+    programs: Iterable[Program], submit: Callable[[Program], Job]
+) -> Iterator[tuple[Program, Job]]:
+    """Submit programs in order, a few ahead of the caller, who takes them with their jobs."""
+    ahead: deque[tuple[Program, Job]] = deque()
+    for program in programs:
+        ahead.append((program, submit(program)))
+        if len(ahead) == PROGRAMS_AHEAD:
+            yield ahead.popleft()
+    yield from ahead
 
 
 def _problem_at_start(worker: WorkerProcess, seconds: float) -> str | None:

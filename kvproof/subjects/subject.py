@@ -10,6 +10,9 @@ from model.dialect import Dialect
 from model.program import Program
 from model.trace import Trace
 
+Level = Literal["manager", "scheduler"]
+"""What is driven: the KV-cache manager, in a legal order of calls, or the whole scheduler."""
+
 Snapshots = Literal["none", "digests", "all"]
 """What a trace holds beside the responses: nothing, a digest of each state, or digests and the
 states themselves. Digests are the cheap way to compare; states are for judging and showing."""
