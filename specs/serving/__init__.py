@@ -1,0 +1,1 @@
+"""Drawing and minimising programs of whole engine steps."""
