@@ -12,11 +12,12 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from invariants.rules import RULE_BY_ID
 from kvproof import export_text as text
 from kvproof.describe import call_of
+from kvproof.export_serving import RULES, export_serving_test
+from kvproof.export_words import plain, ranges
 from model.actions import Action
 from model.allocator import Allocation, Rows
 from model.configuration import Configuration
@@ -28,19 +29,36 @@ from model.release import PoppedBlocks
 from model.request import Request
 from model.session import Response, Session
 from model.snapshot import Snapshot
-from specs.traces import TraceFile
+from specs.traces import AnyTraceFile, Expectation, Found, SchedulerTraceFile, TraceFile
 
 
 class ExportError(Exception):
     """A trace that no stand-alone file can reproduce; one line says why."""
 
 
-def export_test(trace: TraceFile) -> str:
+def export_test(trace: AnyTraceFile) -> str:
     """The text of a pytest file that fails where the trace's rule is broken.
 
     Raises ``ExportError``.
     """
-    rule, dialect = _rule_of(trace), _dialect_of(trace)
+    if isinstance(trace, SchedulerTraceFile):
+        return _export_scheduler_test(trace)
+    return _export_manager_test(trace)
+
+
+def _export_scheduler_test(trace: SchedulerTraceFile) -> str:
+    return export_serving_test(
+        trace.program,
+        _rule_of(trace, RULES),
+        about=trace.about,
+        step=trace.found.step if trace.found else None,
+        evidence=trace.found.evidence if trace.found else (),
+        origin=_origin(trace.found),
+    )
+
+
+def _export_manager_test(trace: TraceFile) -> str:
+    rule, dialect = _rule_of(trace, (*text.CHECKS, *text.JUDGED_BY_CALLS)), _dialect_of(trace)
     actions = trace.program.actions[: trace.found.step + 1 if trace.found else None]
     program = Program(trace.program.configuration, actions)
     raises = _record(program, dialect, "").dead
@@ -50,14 +68,15 @@ def export_test(trace: TraceFile) -> str:
     return _file(trace, rule, program.configuration, recorder)
 
 
-def _rule_of(trace: TraceFile) -> str:
-    source = trace.found or trace.expect
+def _rule_of(trace: AnyTraceFile, known: tuple[str, ...]) -> str:
+    """The trace's rule, which must be one of those that an exported file can judge."""
+    source: Found | Expectation | None = trace.found or trace.expect
     if source is None:
         raise ExportError("the trace names no rule: give it a finding or an expectation")
-    if source.rule not in (*text.CHECKS, *text.JUDGED_BY_CALLS):
+    if source.rule not in known:
         raise ExportError(
             f"rule {source.rule} has no stand-alone predicate: replay the trace with kvproof, "
-            f"or export one of {', '.join((*text.CHECKS, *text.JUDGED_BY_CALLS))}"
+            f"or export one of {', '.join(known)}"
         )
     return source.rule
 
@@ -152,7 +171,7 @@ class Recorder:
 
     def register(self, request: Request) -> None:
         salt = f', cache_salt="{request.salt}"' if request.salt else ""
-        tokens = _ranges(request.tokens)
+        tokens = ranges(request.tokens)
         self._write(f'request_{request.id} = new_request("{request.id}", {tokens}{salt})')
         self._told[request.id] = {
             "status": "RequestStatus.WAITING",
@@ -313,17 +332,15 @@ def _file(trace: TraceFile, rule: str, c: Configuration, recorder: Recorder) -> 
 
 
 def _head(trace: TraceFile, rule: str) -> str:
-    found = trace.found
-    seed = "" if found is None or found.seed is None else f" (seed {found.seed})"
-    origin = f" that it found on {_plain(found.subject)}{seed}" if found else ""
-    about = textwrap.fill(_plain(trace.about), 96)
+    about, origin = textwrap.fill(plain(trace.about), 96), _origin(trace.found)
     return text.HEAD.substitute(about=about, rule=f"{rule}: {_sentence(rule)}", origin=origin)
 
 
-def _plain(words: str) -> str:
-    """Text from the trace as it may stand in a docstring: it can neither end it nor escape."""
-    printable = "".join(character if character.isprintable() else " " for character in words)
-    return printable.replace("\\", "/").replace('"', "'")
+def _origin(found: Found | None) -> str:
+    if found is None:
+        return ""
+    seed = "" if found.seed is None else f" (seed {found.seed})"
+    return f" that it found on {plain(found.subject)}{seed}"
 
 
 def _imports(code: str) -> str:
@@ -374,15 +391,6 @@ def _configuration(c: Configuration) -> str:
     )
     constants = f"BLOCK_SIZE = {c.block_size}\nMAX_MODEL_LEN = {c.max_model_len}\n"
     return f"init_none_hash(sha256)\n\n{constants}\n\n{manager}"
-
-
-def _ranges(tokens: Sequence[int]) -> str:
-    """A list of tokens as its runs of consecutive numbers: ``[*range(1, 17), 5]``."""
-    runs = [
-        [token for _, token in run]
-        for _, run in groupby(enumerate(tokens), key=lambda pair: pair[1] - pair[0])
-    ]
-    return f"[{', '.join(f'*range({run[0]}, {run[-1] + 1})' for run in runs)}]"
 
 
 def _call(function: str, *arguments: str) -> list[str]:
