@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from statistics import linear_regression, median
 from typing import Any
 
@@ -24,7 +25,8 @@ from rich.table import Table
 
 from invariants.rules import RULES
 from kvproof.errors import CouldNotRun
-from kvproof.examine import Examination, Examiner
+from kvproof.examine import Examiner
+from kvproof.examining import Examination
 from kvproof.search import draw_programs
 from kvproof.subjects import open_subject
 from kvproof.subjects.engine import EngineSubject
@@ -32,6 +34,7 @@ from model.dialect import Dialect
 from model.program import Program
 from model.reference import ReferenceAllocator
 from model.session import Session
+from specs.generator import draw_program
 
 ENGINE = "engine alone"
 REFERENCE = "reference alone"
@@ -173,9 +176,13 @@ def clean(results: Iterable[Examination]) -> int:
 def drawn(dialect: Dialect, options: argparse.Namespace) -> tuple[list[Program], Measurement]:
     """Draw the programs, as ``kvproof soak`` does, and say what that took."""
     walls: list[float] = []
+
+    def draw(random: Random, actions: int) -> Program:
+        return draw_program(random, dialect, actions)
+
     for _ in range(options.repeats):
         started = time.perf_counter()
-        programs = list(draw_programs(dialect, options.seed, options.programs, options.actions))
+        programs = list(draw_programs(draw, options.seed, options.programs, options.actions))
         walls.append(time.perf_counter() - started)
     actions = sum(len(program.actions) for program in programs)
     return programs, Measurement(actions, Clocks(median(walls), median(walls), 0.0))

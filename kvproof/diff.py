@@ -1,16 +1,20 @@
 """Two subjects in lockstep with each other."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import tee
+from random import Random
 
 from invariants.verdict import Breach
 from kvproof.errors import CouldNotRun
-from kvproof.examine import Examination
-from kvproof.subjects import Subject
+from kvproof.examining import Examination
+from kvproof.subjects import Level, Subject
 from model.dialect import Dialect
 from model.program import Program
 from model.trace import Trace
+from specs.generator import draw_program
+from specs.minimise import minimise
 
 DEATHS = {"crashed": "crash", "hung": "hang"}
 
@@ -26,6 +30,23 @@ class PairExaminer:
     other: Subject
     dialect: Dialect
     watch_goals: bool = False
+
+    @property
+    def level(self) -> Level:
+        return "manager"
+
+    @property
+    def waived(self) -> Mapping[str, str]:
+        return dict(self.dialect.by_design)
+
+    def draw(self, random: Random, actions: int) -> Program:
+        return draw_program(random, self.dialect, actions)
+
+    def minimise(self, program: Program, fails: Callable[[Program], bool]) -> Program:
+        return minimise(program, fails, self.dialect, small_scopes=False)
+
+    def unmet(self, seen: Counter[str]) -> tuple[str, ...]:
+        return ()
 
     def examine(self, program: Program) -> Examination:
         return self.compare(program, self.subject.run(program), self.other.run(program))

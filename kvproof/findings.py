@@ -8,7 +8,8 @@ from pathlib import Path
 from invariants.verdict import Breach
 from kvproof.errors import CouldNotRun
 from kvproof.search import Finding, Outcome
-from specs.traces import FORMAT, Found, TraceFile, write_trace
+from model.program import Program
+from specs.traces import FORMAT, AnyTraceFile, Found, SchedulerTraceFile, TraceFile, write_trace
 
 VERSION = version("kvproof")
 MAX_NAME = 80
@@ -21,8 +22,8 @@ def headline(breach: Breach) -> str:
     return lines[0] if lines else breach.rule
 
 
-def trace_of(finding: Finding, outcome: Outcome, subject: str) -> TraceFile:
-    breach = finding.breach
+def trace_of(finding: Finding, outcome: Outcome, subject: str) -> AnyTraceFile:
+    breach, program = finding.breach, finding.program
     known = f" (known defect {breach.known})" if breach.known else ""
     found = Found(
         rule=breach.rule,
@@ -34,7 +35,9 @@ def trace_of(finding: Finding, outcome: Outcome, subject: str) -> TraceFile:
         kvproof=VERSION,
     )
     about = f"{breach.rule} broken by {outcome.subject}{known}: {headline(breach)}"
-    return TraceFile(FORMAT, about, finding.program, found, None)
+    if isinstance(program, Program):
+        return TraceFile(FORMAT, about, program, found, None)
+    return SchedulerTraceFile(FORMAT, about, program, found, None, finding.digests)
 
 
 def save_findings(outcome: Outcome, folder: Path, subject: str | None = None) -> dict[str, Path]:
@@ -45,7 +48,8 @@ def save_findings(outcome: Outcome, folder: Path, subject: str | None = None) ->
     paths: dict[str, Path] = {}
     for finding in outcome.findings:
         name = re.sub(r"[^A-Za-z0-9.]+", "-", outcome.subject).strip("-")[-MAX_NAME:]
-        path = folder / f"{finding.breach.rule}-{name}-seed-{outcome.seed}.json"
+        level = "" if outcome.level == "manager" else f"{outcome.level}-"
+        path = folder / f"{finding.breach.rule}-{level}{name}-seed-{outcome.seed}.json"
         write_trace(path, trace_of(finding, outcome, subject or outcome.subject))
         paths[finding.breach.rule] = path
     return paths

@@ -7,19 +7,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from invariants.proofs.predicted import LEAST_SHAPES, TWIN, sweep
 from kvproof.diff import PairExaminer
 from kvproof.errors import CouldNotRun
 from kvproof.examine import Examiner
+from kvproof.examine_scheduler import SchedulerExaminer
 from kvproof.findings import headline, save_findings
 from kvproof.prove import run_proofs
-from kvproof.replay import replay
+from kvproof.replay import Replayed, replay, replay_nowhere, replay_scheduler
 from kvproof.search import Outcome, Progress, Verdict, rules_for, search, soak
 from kvproof.settings import Settings
-from kvproof.subjects import Subject, open_subject
+from kvproof.subjects import Subject, has_scheduler, open_scheduler, open_subject
 from kvproof.table import EXPECTED, expected_column, measure
-from specs.traces import TraceError, read_trace
+from serving.effort import LONG, SHORT
+from specs.rule_book import SCHEDULER_BY_DESIGN
+from specs.traces import SchedulerTraceFile, TraceError, TraceFile, read_any_trace
 
 CANARY_RULE = "I4"
+EFFORT_RULE = "I18"
+SHOWN_MISMATCHES = 5
 OWN_CORPUS = Path(__file__).resolve().parent.parent / "specs" / "traces"
 
 
@@ -31,6 +37,8 @@ class Profile:
     """Programs of the Hypothesis search."""
     programs: int
     """Programs of the bare loop."""
+    scheduler_programs: int
+    """Programs of whole engine steps."""
     canary_examples: int = 3_000
     """Programs in which a canary must be seen to fail."""
     programs_loaded_twice: int = 0
@@ -38,8 +46,10 @@ class Profile:
 
 
 PROFILES = {
-    "pr": Profile(examples=1_500, programs=2_000),
-    "nightly": Profile(examples=10_000, programs=50_000, programs_loaded_twice=1_000),
+    "pr": Profile(examples=1_500, programs=2_000, scheduler_programs=1_000),
+    "nightly": Profile(
+        examples=10_000, programs=50_000, scheduler_programs=20_000, programs_loaded_twice=1_000
+    ),
 }
 
 
@@ -101,11 +111,17 @@ class Gate:
         yield "proofs", "reference", self._proofs
         for canary in self.settings.canaries:
             yield "canary", canary, partial(self._canary, canary)
+            if has_scheduler(canary):
+                yield "scheduler canary", canary, partial(self._scheduler_canary, canary)
         for name in self.settings.subjects:
             yield "table", name, partial(self._with, name, self._table)
+            yield "predicted", name, partial(self._with, name, self._predicted)
             yield "corpus", name, partial(self._with, name, self._corpus)
             yield "lockstep", name, partial(self._with, name, self._lockstep)
             yield "search", name, partial(self._with, name, self._search)
+            if has_scheduler(name):
+                yield "scheduler", name, partial(self._scheduler, name)
+                yield "effort", name, partial(self._effort, name)
             if self.profile.programs_loaded_twice and not name.startswith("reference:"):
                 yield "loading", name, partial(self._loading, name)
 
@@ -133,6 +149,24 @@ class Gate:
     def _table(self, subject: Subject) -> StageOutcome:
         return _table_verdict([subject])
 
+    def _predicted(self, subject: Subject) -> StageOutcome:
+        """The arithmetic that is proved predicts this allocator, and a faulty one does not."""
+        if subject.dialect is None:
+            raise CouldNotRun(f"{subject.name} has no dialect to predict it by")
+        agreement = sweep(lambda programs: subject.run_many(programs, "all"), subject.dialect)
+        details = [*agreement.mismatches[:SHOWN_MISMATCHES]]
+        details.append(
+            f"{agreement.shapes:,} pool shapes, {agreement.calls:,} allocations, "
+            f"{len(agreement.mismatches):,} mismatches"
+        )
+        if not agreement.twin_seen:
+            details.append(f"no mismatch of the faulty arithmetic: {TWIN.fault}")
+        if agreement.shapes < LEAST_SHAPES:
+            details.append(f"fewer than {LEAST_SHAPES:,} pool shapes")
+            return "incomplete", tuple(details)
+        agrees = agreement.twin_seen and not agreement.mismatches
+        return ("clean" if agrees else "counterexample"), tuple(details)
+
     def _canary(self, name: str) -> StageOutcome:
         """A known-bad subject must fail: a gate that cannot see this sees nothing."""
         with open_subject(name, load=self.settings.load) as subject:
@@ -144,18 +178,26 @@ class Gate:
                 max_examples=self.profile.canary_examples,
                 progress=self._watch(f"canary {name}"),
             )
-        if outcome.findings:
-            steps = len(outcome.findings[0].program.actions)
-            return "clean", (f"{CANARY_RULE} seen to fail, in {steps} actions",)
-        missed = f"{name} is known to break {CANARY_RULE}, and nothing was found"
-        return "counterexample", (f"{missed} in {outcome.programs} programs",)
+        return _canary_verdict(name, outcome)
+
+    def _scheduler_canary(self, name: str) -> StageOutcome:
+        """The same of whole engine steps."""
+        with open_scheduler(name, load=self.settings.load) as subject:
+            outcome = soak(
+                SchedulerExaminer(subject, CANARY_RULE, watch_goals=False),
+                self.settings.seed,
+                only=CANARY_RULE,
+                programs=self.profile.canary_examples,
+                progress=self._watch(f"scheduler canary {name}"),
+            )
+        return _canary_verdict(name, outcome)
 
     def _corpus(self, subject: Subject) -> StageOutcome:
         folder = Path(self.settings.corpus) if self.settings.corpus else OWN_CORPUS
         paths = sorted(folder.glob("*.json"))
         if not paths:
             raise CouldNotRun(f"the corpus {folder} holds no trace files")
-        entries = [replay(path, read_trace(path), subject, None) for path in paths]
+        entries = self._replayed(paths, subject)
         run = [entry for entry in entries if entry.starts]
         wrong = [entry for entry in run if not entry.as_expected]
         details = [
@@ -175,6 +217,21 @@ class Gate:
             return "counterexample", tuple(details)
         return ("incomplete" if wrong or not run else "clean"), tuple(details)
 
+    def _replayed(self, paths: Sequence[Path], subject: Subject) -> list[Replayed]:
+        """Each trace at its own level; one of whole engine steps needs a scheduler."""
+        traces = [(path, read_any_trace(path)) for path in paths]
+        steps = [(path, trace) for path, trace in traces if isinstance(trace, SchedulerTraceFile)]
+        entries = [
+            replay(path, trace, subject, None)
+            for path, trace in traces
+            if isinstance(trace, TraceFile)
+        ]
+        if not has_scheduler(subject.name):
+            why = "it is a trace of whole engine steps"
+            return entries + [replay_nowhere(path, subject.name, why) for path, _ in steps]
+        with open_scheduler(subject.name, load=self.settings.load) as scheduler:
+            return entries + [replay_scheduler(path, trace, scheduler) for path, trace in steps]
+
     def _lockstep(self, subject: Subject) -> StageOutcome:
         outcome = soak(
             _examiner(subject, None),
@@ -192,6 +249,33 @@ class Gate:
             progress=self._watch(f"search {subject.name}"),
         )
         return self._reported(outcome, "search")
+
+    def _scheduler(self, name: str) -> StageOutcome:
+        """Whole engine steps, with the ghosts of a worker and of a store."""
+        with open_scheduler(name, load=self.settings.load) as subject:
+            outcome = soak(
+                SchedulerExaminer(subject),
+                self.settings.seed,
+                programs=self.profile.scheduler_programs,
+                progress=self._watch(f"scheduler {name}"),
+            )
+        return self._reported(outcome, "scheduler")
+
+    def _effort(self, name: str) -> StageOutcome:
+        """A step costs as much after a long context as after a short one."""
+        with open_scheduler(name, load=self.settings.load) as subject:
+            efforts = subject.efforts()
+            waived = SCHEDULER_BY_DESIGN.get(subject.dialect.name, {}).get(EFFORT_RULE)
+        details = [
+            f"{EFFORT_RULE}: {e.cache}{', asynchronous' if e.asynchronous else ''}: "
+            f"{e.short} calls after {SHORT} pages, {e.long} after {LONG}"
+            for e in efforts
+            if e.grows
+        ]
+        details += [f"{EFFORT_RULE} is not judged: {waived}"] if waived else []
+        details.append(f"{len(efforts)} caches and schedulers")
+        grows = any(effort.grows for effort in efforts)
+        return ("counterexample" if grows and not waived else "clean"), tuple(details)
 
     def _loading(self, name: str) -> StageOutcome:
         """The stand-ins of focused loading change nothing: all of vLLM answers the same."""
@@ -224,16 +308,29 @@ class Gate:
         for finding in outcome.findings:
             breach, path = finding.breach, paths.get(finding.breach.rule)
             replayed = f"; kvproof replay {shlex.quote(str(path))}" if path else ""
-            details.append(f"{breach.rule} at step {breach.step + 1}: {headline(breach)}{replayed}")
+            place = f"at step {breach.step + 1}"
+            if breach.step >= len(finding.program.actions):
+                place = "after the last step"
+            details.append(f"{breach.rule} {place}: {headline(breach)}{replayed}")
         if outcome.stopped:
             details.append(f"ended early: {outcome.stopped}")
         details += [f"{rule} {n} times, and not again" for rule, n in outcome.unrepeated.items()]
         details += [f"goal not met: {goal}" for goal in outcome.unmet]
         details += [f"known defect {name}, seen {n} times" for name, n in outcome.known.items()]
         details += [f"{rule} is not judged: {why}" for rule, why in outcome.waived.items()]
+        details += [f"not run, {n} times: {why}" for why, n in outcome.refused.items()]
         moving = f", {outcome.actions_moving:,} moving actions" if outcome.actions_moving else ""
-        details.append(f"{outcome.programs:,} programs{moving}")
+        steps = f", {outcome.steps:,} scheduler steps" if outcome.steps else ""
+        details.append(f"{outcome.programs:,} programs{moving}{steps}")
         return outcome.verdict, tuple(details)
+
+
+def _canary_verdict(name: str, outcome: Outcome) -> StageOutcome:
+    if outcome.findings:
+        steps = len(outcome.findings[0].program.actions)
+        return "clean", (f"{CANARY_RULE} seen to fail, in {steps} actions",)
+    missed = f"{name} is known to break {CANARY_RULE}, and nothing was found"
+    return "counterexample", (f"{missed} in {outcome.programs} programs",)
 
 
 def _examiner(subject: Subject, only: str | None) -> Examiner:

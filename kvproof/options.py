@@ -11,6 +11,7 @@ from rich.console import Console
 from kvproof.examine import Comparison
 from kvproof.provision import Load
 from kvproof.report.streams import write_out, write_report
+from kvproof.subjects import Level
 from specs.traces import MAX_SEED
 
 EXIT = {"clean": 0, "counterexample": 1, "incomplete": 2}
@@ -27,6 +28,22 @@ LoadOption = Annotated[
 CompareOption = Annotated[
     Comparison,
     typer.Option(help="Exactly, or up to renaming of blocks and the order of the free queue."),
+]
+LevelOption = Annotated[
+    Level, typer.Option(help="The KV-cache manager alone, or the whole scheduler of an engine.")
+]
+FixOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A setting of all drawn schedulers, for example cache=hisparse; may be repeated."
+    ),
+]
+ShadowOption = Annotated[
+    bool,
+    typer.Option(
+        "--shadow/--no-shadow",
+        help="Whether the model follows the allocator's calls, at the level of the scheduler.",
+    ),
 ]
 TimeOption = Annotated[float | None, typer.Option("--time", min=0.1, help="Seconds to run.")]
 OutOption = Annotated[Path | None, typer.Option(help="Folder for the traces of findings.")]

@@ -1,20 +1,23 @@
 """Replay: run a trace file on a subject, and say whether it still fails."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from kvproof.errors import CouldNotRun
-from kvproof.examine import Examination, Examiner
+from kvproof.examine import Examiner
+from kvproof.examine_scheduler import SchedulerExaminer
+from kvproof.examining import Examination, Examining
 from kvproof.findings import headline
 from kvproof.search import WORKER_RULES
-from kvproof.subjects import Subject
+from kvproof.subjects import SchedulerSubject, Subject
 from kvproof.subjects.naming import dialect_named
 from kvproof.subjects.reference import ReferenceSubject
 from model.dialect import DIALECTS, Dialect
 from model.session import Event, Response
 from model.startup import below_minimum
-from specs.traces import TraceFile
+from specs.traces import AnyTraceFile, SchedulerTraceFile, TraceFile
 
 Result = Literal["FIXED", "FAILED", "ERROR"]
 
@@ -43,7 +46,7 @@ class Replayed:
         return self.outcome == "FIXED" or self.known is not None
 
 
-def subjects_of(trace: TraceFile) -> tuple[str, ...]:
+def subjects_of(trace: AnyTraceFile) -> tuple[str, ...]:
     """The subjects that a trace itself names."""
     named: tuple[str, ...] = (trace.found.subject,) if trace.found is not None else ()
     if trace.expect is not None:
@@ -51,7 +54,7 @@ def subjects_of(trace: TraceFile) -> tuple[str, ...]:
     return named
 
 
-def expected_of(trace: TraceFile, subject: str) -> Result | None:
+def expected_of(trace: AnyTraceFile, subject: str) -> Result | None:
     if trace.expect is None:
         return None
     if subject in trace.expect.fails:
@@ -59,7 +62,7 @@ def expected_of(trace: TraceFile, subject: str) -> Result | None:
     return "FIXED" if subject in trace.expect.passes else None
 
 
-def rule_of(trace: TraceFile) -> str | None:
+def rule_of(trace: AnyTraceFile) -> str | None:
     """The rule that a trace is about; without one, any broken rule counts."""
     if trace.expect is not None:
         return trace.expect.rule
@@ -68,26 +71,66 @@ def rule_of(trace: TraceFile) -> str | None:
 
 def replay(path: Path, trace: TraceFile, subject: Subject, dialect_name: str | None) -> Replayed:
     """Run a trace on a subject; raises ``CouldNotRun`` when there is nothing to compare with."""
-    expected = expected_of(trace, subject.name)
     dialect = _dialect(trace, subject, dialect_name)
     too_small = below_minimum(trace.program.configuration, dialect)
     if too_small:
-        return Replayed(str(path), subject.name, "ERROR", expected, None, too_small, starts=False)
+        return _not_started(path, trace, subject.name, too_small)
     try:
         result = _examined(Examiner(subject, dialect, watch_goals=False), trace)
         changed = first_changed_step(trace, subject)
     except CouldNotRun as error:
         return not_replayed(path, trace, subject.name, error)
-    outcome: Result = "FAILED" if _fails(result, rule_of(trace)) else "FIXED"
+    return _replayed(path, trace, subject.name, result, changed)
+
+
+def replay_scheduler(path: Path, trace: SchedulerTraceFile, subject: SchedulerSubject) -> Replayed:
+    """Run a trace of whole engine steps on an engine."""
+    examiner = SchedulerExaminer(subject, watch_goals=False, digests=True)
+    try:
+        result = _examined(examiner, trace)
+    except CouldNotRun as error:
+        return not_replayed(path, trace, subject.name, error)
+    if result.refused is not None:
+        return _not_started(path, trace, subject.name, result.refused)
+    changed = first_difference(trace.digests, result.digests)
+    return _replayed(path, trace, subject.name, result, changed)
+
+
+def replay_nowhere(path: Path, subject: str, why: str) -> Replayed:
+    """A trace that is not for a subject at all."""
+    return Replayed(str(path), subject, "ERROR", None, None, why, starts=False)
+
+
+def first_difference(recorded: Sequence[object], replayed: Sequence[object]) -> int | None:
+    """The first answer that is another one; none if none was recorded."""
+    if not recorded:
+        return None
+    for index, (ours, theirs) in enumerate(zip(recorded, replayed, strict=False)):
+        if ours != theirs:
+            return index
+    shorter = min(len(recorded), len(replayed))
+    return shorter if len(recorded) != len(replayed) else None
+
+
+def _replayed(
+    path: Path, trace: AnyTraceFile, subject: str, result: Examination, changed: int | None
+) -> Replayed:
+    rule, expected = rule_of(trace), expected_of(trace, subject)
+    outcome: Result = "FAILED" if _fails(result, rule) else "FIXED"
     why = "; ".join(
         f"{b.rule}: {headline(b)}{f' (known defect {b.known})' if b.known else ''}"
         for b in result.breaches
     )
-    known = next((b.known for b in result.breaches if b.rule == rule_of(trace)), None)
-    return Replayed(str(path), subject.name, outcome, expected, changed, why, known)
+    known = next((b.known for b in result.breaches if b.rule == rule), None)
+    return Replayed(str(path), subject, outcome, expected, changed, why, known)
 
 
-def not_replayed(path: Path, trace: TraceFile, subject: str, error: CouldNotRun) -> Replayed:
+def _not_started(path: Path, trace: AnyTraceFile, subject: str, why: str) -> Replayed:
+    expected = expected_of(trace, subject)
+    return Replayed(str(path), subject, "ERROR", expected, None, why, starts=False)
+
+
+def not_replayed(path: Path, trace: AnyTraceFile, subject: str, error: CouldNotRun) -> Replayed:
     expected = expected_of(trace, subject)
     return Replayed(str(path), subject, "ERROR", expected, None, str(error))
 
@@ -104,7 +147,7 @@ def _dialect(trace: TraceFile, subject: Subject, name: str | None) -> Dialect:
     return subject.dialect
 
 
-def _examined(examiner: Examiner, trace: TraceFile) -> Examination:
+def _examined(examiner: Examining, trace: AnyTraceFile) -> Examination:
     """A crash or hang counts when it comes again: workers die of other things too."""
     result = examiner.examine(trace.program)
     return examiner.examine(trace.program) if result.rules_broken & WORKER_RULES else result
@@ -131,8 +174,7 @@ def first_changed_step(trace: TraceFile, subject: Subject) -> int | None:
         return None
     recorded = ReferenceSubject(DIALECTS[names[0]], None, "recorded").run(trace.program, "none")
     replayed = subject.run(trace.program, "none")
-    for index, (ours, theirs) in enumerate(zip(recorded.steps, replayed.steps, strict=False)):
-        if _essence(ours.response) != _essence(theirs.response):
-            return index
-    shorter = min(len(recorded.steps), len(replayed.steps))
-    return shorter if len(recorded.steps) != len(replayed.steps) else None
+    ours, theirs = (
+        [_essence(step.response) for step in steps] for steps in (recorded.steps, replayed.steps)
+    )
+    return first_difference(ours, theirs)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.errors import Unsatisfiable
@@ -15,16 +15,12 @@ from invariants.rules import RULES, Rule
 from invariants.verdict import Breach
 from kvproof.diff import PairExaminer
 from kvproof.errors import CouldNotRun
-from kvproof.examine import Examination, Examiner
-from kvproof.subjects.reference import ReferenceSubject
-from model.dialect import Dialect
+from kvproof.examine import Examiner
+from kvproof.examining import AnyProgram, Examination, Examining
+from kvproof.subjects import Level
 from model.program import Program
-from specs.generator import draw_program
-from specs.goals import GOALS, unreachable_goals
 from specs.machine import machine_for
-from specs.minimise import minimise
 
-AnyExaminer = Examiner | PairExaminer
 Verdict = Literal["clean", "counterexample", "incomplete"]
 
 
@@ -36,6 +32,8 @@ MAX_DEATHS = 20
 """Crashes and hangs after which a search ends: more of them tell nothing new."""
 MINIMISING_SECONDS = 120.0
 """Time to minimise a crash or a hang; all else is minimised to the end."""
+ACTIONS = 60
+"""Actions of a program of the bare loop."""
 
 
 class RoundOver(BaseException):
@@ -55,7 +53,9 @@ class Finding:
     """One rule broken, with the smallest program found that breaks it."""
 
     breach: Breach
-    program: Program
+    program: AnyProgram
+    digests: tuple[str, ...] = ()
+    """Of the answers to its actions, at the level of the scheduler."""
 
 
 @dataclass(slots=True)
@@ -66,9 +66,12 @@ class Outcome:
     dialect: str
     """Of the programs, and of the model where that is what is compared with."""
     seed: int
+    level: Level = "manager"
     programs: int = 0
     actions_run: int = 0
     actions_moving: int = 0
+    steps: int = 0
+    """Steps of the scheduler, at its level."""
     seconds: float = 0.0
     findings: list[Finding] = field(default_factory=list)
     known: Counter[str] = field(default_factory=Counter)
@@ -80,6 +83,12 @@ class Outcome:
     unmet: tuple[str, ...] = ()
     waived: dict[str, str] = field(default_factory=dict)
     """Rules that the dialect breaks by design, with the reason."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Why the engine did not start with a program's setup, and how often: these did not run."""
+    shadowed: Counter[str] = field(default_factory=Counter)
+    """At the level of the scheduler: ``calls`` and ``states`` compared with the model's."""
+    shadow_ends: Counter[str] = field(default_factory=Counter)
+    """Why the model did not follow a program to its end, and how often."""
     stopped: str | None = None
     """Why the search ended before its budget was used up, if it did."""
 
@@ -94,7 +103,11 @@ class Outcome:
     def verdict(self) -> Verdict:
         if self.findings:
             return "counterexample"
-        return "incomplete" if self.unmet or self.stopped or not self.programs else "clean"
+        nothing_ran = self.programs == self.refused.total()
+        return "incomplete" if self.unmet or self.stopped or nothing_ran else "clean"
+
+
+Drawn = TypeVar("Drawn")
 
 
 class Progress(Protocol):
@@ -111,13 +124,15 @@ def unseen(outcome: Outcome, doing: str = "", /) -> None:
 class Hunt:
     """One search under way: counts, and the first failing program of each rule."""
 
-    examiner: AnyExaminer
+    examiner: Examining
     outcome: Outcome
     only: str | None
     deadline: float | None
     limit: int | None
     """Programs to run at most."""
-    failing: dict[str, tuple[Breach, Program]] = field(default_factory=dict)
+    step_limit: int | None = None
+    """Steps of the scheduler after which it is enough."""
+    failing: dict[str, tuple[Breach, AnyProgram]] = field(default_factory=dict)
     deaths: int = 0
 
     def take(self, result: Examination) -> bool:
@@ -127,12 +142,18 @@ class Hunt:
         outcome.programs += 1
         outcome.actions_run += result.actions_run
         outcome.actions_moving += result.actions_moving
+        outcome.steps += result.steps
+        outcome.shadowed.update(result.shadowed)
+        if result.shadow_ended is not None:
+            outcome.shadow_ends[result.shadow_ended] += 1
+        if result.refused is not None:
+            outcome.refused[result.refused] += 1
         outcome.goals.update(result.goals)
         news = False
         for breach in result.breaches:
             if breach.known and self.only is None:
                 outcome.known[breach.known] += 1
-            elif self.only in (None, breach.rule) and breach.rule not in self.failing:
+            elif self.only in (None, breach.rule, breach.known) and breach.rule not in self.failing:
                 self.failing[breach.rule] = (breach, result.program)
                 news = True
         return news
@@ -157,6 +178,8 @@ class Hunt:
             return True
         if self.deadline is not None and time.monotonic() > self.deadline:
             return True
+        if self.step_limit is not None and self.outcome.steps >= self.step_limit:
+            return True
         return self.outcome.stopped is not None
 
     def stop(self, error: CouldNotRun) -> None:
@@ -167,16 +190,17 @@ class Hunt:
 
 
 def start_hunt(
-    examiner: AnyExaminer,
+    examiner: Examining,
     run_seed: int,
     only: str | None,
     limit: int | None,
     seconds: float | None,
+    step_limit: int | None = None,
 ) -> Hunt:
-    outcome = Outcome(examiner.subject.name, examiner.dialect.name, run_seed)
-    outcome.waived = dict(examiner.dialect.by_design)
+    outcome = Outcome(examiner.subject.name, examiner.dialect.name, run_seed, examiner.level)
+    outcome.waived = dict(examiner.waived)
     deadline = None if seconds is None else time.monotonic() + seconds
-    return Hunt(examiner, outcome, only, deadline, limit)
+    return Hunt(examiner, outcome, only, deadline, limit, step_limit)
 
 
 def rules_for(only: str | None) -> tuple[Rule, ...]:
@@ -184,7 +208,7 @@ def rules_for(only: str | None) -> tuple[Rule, ...]:
 
 
 def search(
-    examiner: AnyExaminer,
+    examiner: Examiner | PairExaminer,
     run_seed: int,
     only: str | None = None,
     max_examples: int | None = None,
@@ -253,18 +277,22 @@ def _round_settings(hunt: Hunt) -> settings:
 
 
 def soak(
-    examiner: AnyExaminer,
+    examiner: Examining,
     run_seed: int,
     programs: int | None = None,
     seconds: float | None = None,
     only: str | None = None,
-    actions: int = 60,
+    actions: int = ACTIONS,
     progress: Progress = unseen,
+    steps: int | None = None,
 ) -> Outcome:
-    """The bare seeded loop: volume. Programs of one seed are always the same."""
+    """The bare seeded loop: volume. Programs of one seed are always the same.
+
+    ``programs``, ``seconds`` and ``steps`` of the scheduler: whichever is used up first.
+    """
     started = time.monotonic()
-    hunt = start_hunt(examiner, run_seed, only, programs, seconds)
-    drawn = draw_programs(examiner.dialect, run_seed, programs, actions, lambda: hunt.over)
+    hunt = start_hunt(examiner, run_seed, only, programs, seconds, steps)
+    drawn = draw_programs(examiner.draw, run_seed, programs, actions, lambda: hunt.over)
     try:
         for result in examiner.examine_many(drawn):
             hunt.take(result)
@@ -277,15 +305,15 @@ def soak(
 
 
 def draw_programs(
-    dialect: Dialect,
+    draw: Callable[[Random, int], Drawn],
     run_seed: int,
     count: int | None,
     actions: int,
     over: Callable[[], bool] = lambda: False,
-) -> Iterator[Program]:
+) -> Iterator[Drawn]:
     number = 0
     while (count is None or number < count) and not over():
-        yield draw_program(Random(run_seed * 1_000_003 + number), dialect, actions)
+        yield draw(Random(run_seed * 1_000_003 + number), actions)
         number += 1
 
 
@@ -295,14 +323,12 @@ def _conclude(hunt: Hunt, started: float, progress: Progress) -> Outcome:
         progress(outcome, f"minimising {breach.rule}")
         outcome.findings.append(minimised(hunt.examiner, breach, program))
     if hunt.only is None and hunt.examiner.watch_goals:
-        unreachable = unreachable_goals(hunt.examiner.dialect)
-        missed = (goal for goal in GOALS if goal not in unreachable and not outcome.goals[goal])
-        outcome.unmet = tuple(missed)
+        outcome.unmet = hunt.examiner.unmet(outcome.goals)
     outcome.seconds = time.monotonic() - started
     return outcome
 
 
-def minimised(examiner: AnyExaminer, breach: Breach, program: Program) -> Finding:
+def minimised(examiner: Examining, breach: Breach, program: AnyProgram) -> Finding:
     """Shrink a failing program, in configurations that the engine would start with.
 
     A failure that does not come again is a finding too, as it was seen.
@@ -312,9 +338,10 @@ def minimised(examiner: AnyExaminer, breach: Breach, program: Program) -> Findin
     try:
         for shrinker in examiner.shrinkers(breach.rule):
             small = _shrunk(shrinker, breach, program)
-            seen = _same(exact.examine(small), breach) if small else None
-            if small and seen:
-                return Finding(_placed(seen, small), small)
+            result = exact.examine(small) if small else None
+            seen = _same(result, breach) if result else None
+            if small and result and seen:
+                return Finding(_placed(seen, small), small, result.digests)
     except CouldNotRun as error:
         why = f"it could not be minimised: {error}"
     unshrunk = replace(breach, evidence=(*breach.evidence, why))
@@ -325,7 +352,7 @@ class OutOfPatienceError(Exception):
     """Minimising takes too long."""
 
 
-def _shrunk(examiner: AnyExaminer, breach: Breach, program: Program) -> Program | None:
+def _shrunk(examiner: Examining, breach: Breach, program: AnyProgram) -> AnyProgram | None:
     """The program made small, if it fails on this examiner at all.
 
     A crash or a hang is made as small as the time allows.
@@ -334,7 +361,7 @@ def _shrunk(examiner: AnyExaminer, breach: Breach, program: Program) -> Program 
     deadline = time.monotonic() + patience
     smallest = program
 
-    def fails(candidate: Program) -> bool:
+    def fails(candidate: AnyProgram) -> bool:
         nonlocal smallest
         if time.monotonic() > deadline:
             raise OutOfPatienceError
@@ -343,11 +370,11 @@ def _shrunk(examiner: AnyExaminer, breach: Breach, program: Program) -> Program 
             smallest = candidate
         return failed
 
-    fast = isinstance(examiner.subject, ReferenceSubject)
     try:
-        return minimise(program, fails, examiner.dialect, fast) if fails(program) else None
+        small: AnyProgram | None = examiner.minimise(program, fails) if fails(program) else None
     except OutOfPatienceError:
         return smallest
+    return small
 
 
 def _same(result: Examination, breach: Breach) -> Breach | None:
@@ -356,7 +383,7 @@ def _same(result: Examination, breach: Breach) -> Breach | None:
     return next((b for b in result.breaches if (b.rule, b.known) == kind), None)
 
 
-def _placed(breach: Breach, program: Program) -> Breach:
+def _placed(breach: Breach, program: AnyProgram) -> Breach:
     """A worker that died told of no step: the last action of a minimal program is to blame."""
     if breach.rule in WORKER_RULES:
         return replace(breach, step=len(program.actions) - 1)

@@ -15,7 +15,8 @@ class Settings:
     subjects: tuple[str, ...] = ("vllm==0.33.0",)
     """What the gate checks."""
     canaries: tuple[str, ...] = ("reference:eager", "vllm==0.30.0")
-    """What must fail rule I4, or the gate is red: it would not see a defect."""
+    """What must fail rule I4, at each level that it has, or the gate is red: it would not see a
+    defect."""
     corpus: str | None = None
     """Folder of trace files to replay, relative to the file; none is kvproof's own."""
     out: str = "kvproof-out"

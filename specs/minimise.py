@@ -6,8 +6,8 @@ from whatever search, ends locally minimal.
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from typing import Any, TypeVar
 
-from model.actions import Action
 from model.configuration import Configuration, problem_of
 from model.dialect import DIALECTS, Dialect
 from model.program import Program
@@ -16,6 +16,8 @@ from specs.shortest import shortest
 
 Fails = Callable[[Program], bool]
 """Whether a program still shows the very failure that is to be kept."""
+P = TypeVar("P", bound=Any)
+"""A program of any level: a frozen record with ``actions``, which are frozen records."""
 
 PLAIN = Configuration()
 MODES = (
@@ -29,7 +31,7 @@ MODES = (
     "prefix_caching",
 )
 """Configuration fields with a plain value, in the order in which they are made plain."""
-LEAST = {"tokens": 1, "prompt": 1}
+LEAST = {"tokens": 1, "prompt": 1, "output": 1}
 """Numbers below which no engine would go."""
 SIZES = ("num_blocks", "num_host_blocks", "max_model_len", "max_num_batched_tokens")
 
@@ -72,7 +74,7 @@ def reduce(program: Program, fails: Fails) -> Program:
         program = smaller
 
 
-def remove_chunks(program: Program, fails: Fails) -> Program:
+def remove_chunks(program: P, fails: Callable[[P], bool]) -> P:
     """Remove runs of actions, halving their length down to single ones, until none can go."""
     length = max(len(program.actions) // 2, 1)
     while True:
@@ -85,13 +87,13 @@ def remove_chunks(program: Program, fails: Fails) -> Program:
             length //= 2
 
 
-def _without_runs(program: Program, length: int) -> Iterator[Program]:
+def _without_runs(program: P, length: int) -> Iterator[P]:
     for start in range(len(program.actions) - length, -1, -1):
         actions = program.actions[:start] + program.actions[start + length :]
         yield replace(program, actions=actions)
 
 
-def remove_pairs(program: Program, fails: Fails) -> Program:
+def remove_pairs(program: P, fails: Callable[[P], bool]) -> P:
     """Remove two actions at once: an arrival and its admission go only together."""
     count = len(program.actions)
     for last in range(count - 1, 0, -1):
@@ -131,7 +133,7 @@ def _with_configuration(
     return changed if fails(changed) else None
 
 
-def smaller_numbers(program: Program, fails: Fails) -> Program:
+def smaller_numbers(program: P, fails: Callable[[P], bool]) -> P:
     """Lower each number of each action: to 0, to its half, by one."""
     for index in range(len(program.actions)):
         for field in fields(program.actions[index]):
@@ -150,18 +152,18 @@ def smaller_numbers(program: Program, fails: Fails) -> Program:
     return program
 
 
-def _lower(action: Action, name: str) -> Iterator[Action]:
+def _lower(action: Any, name: str) -> Iterator[Any]:
     value = getattr(action, name)
     least = LEAST.get(name, 0)
     for smaller in dict.fromkeys((least, value // 2, value - 1)):
         if least <= smaller < value:
             number = bool(smaller) if isinstance(value, bool) else smaller
-            yield replace(action, **{name: number})  # type: ignore[arg-type]
+            yield replace(action, **{name: number})
 
 
-def _replaced(actions: tuple[Action, ...], index: int, action: Action) -> tuple[Action, ...]:
+def _replaced(actions: tuple[Any, ...], index: int, action: Any) -> tuple[Any, ...]:
     return (*actions[:index], action, *actions[index + 1 :])
 
 
-def _first_failing(candidates: Iterator[Program], fails: Fails) -> Program | None:
+def _first_failing(candidates: Iterator[P], fails: Callable[[P], bool]) -> P | None:
     return next((candidate for candidate in candidates if fails(candidate)), None)

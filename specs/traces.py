@@ -1,27 +1,35 @@
 """Trace files: a program, what it found and what it must do, as versioned, diffable JSON.
 
+A file is of the level of the manager, or it says ``"level": "scheduler"``: whole engine steps.
 A file may come from anywhere, so reading trusts nothing: whatever is wrong with it is one line
 that names the file, the place in it and what to do.
 """
 
 import json
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import partial
+from operator import eq
 from pathlib import Path
 from types import GenericAlias
-from typing import Any, NoReturn, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 from cattrs import BaseValidationError, Converter, ForbiddenExtraKeysError, transform_error
 from cattrs.gen import make_dict_structure_fn
 
-from invariants.rules import RULE_BY_ID
 from model.actions import ACTIONS, Action, Arrive
-from model.configuration import Configuration, Policy, problem_of
+from model.configuration import Configuration, problem_of
 from model.program import Program, action_to_json
-
-ENDINGS = ("lockstep", "crash", "hang")
-"""What a program can come to besides a broken rule."""
+from serving.actions import ACTIONS as SCHEDULER_ACTIONS
+from serving.actions import Action as SchedulerAction
+from serving.actions import Arrive as SchedulerArrive
+from serving.legal import problem_of_program
+from serving.program import Program as SchedulerProgram
+from serving.program import action_to_json as scheduler_action_to_json
+from serving.setup import SchedulerSetup
+from specs.rule_book import RULES_OF, Level
 
 FORMAT = 1
 """The format that this code writes, and the newest that it reads."""
@@ -36,7 +44,11 @@ MAX_PROMPT_TOKENS = 10_000_000
 """Most prompt tokens of all requests together."""
 MAX_SEED = 2**64 - 1
 
-_ACTION_NAMES = {action.__name__: action for action in ACTIONS}
+DIGEST = re.compile(r"[0-9a-f]{1,64}")
+"""A digest is hexadecimal."""
+
+_ACTION_NAMES: dict[str, type] = {action.__name__: action for action in ACTIONS}
+_SCHEDULER_ACTION_NAMES: dict[str, type] = {a.__name__: a for a in SCHEDULER_ACTIONS}
 _PARALLEL = ("num_workers", "num_resident_groups")
 
 
@@ -79,10 +91,31 @@ class TraceFile:
     expect: Expectation | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SchedulerTraceFile:
+    """The same, of whole engine steps."""
+
+    format: int
+    about: str
+    program: SchedulerProgram
+    found: Found | None = None
+    expect: Expectation | None = None
+    digests: tuple[str, ...] = ()
+    """Of the engine's answer to each action, and to all that was done after the last one, where
+    the trace was found."""
+
+
+AnyTraceFile = TraceFile | SchedulerTraceFile
+
+
+def level_of(trace: AnyTraceFile) -> Level:
+    return "manager" if isinstance(trace, TraceFile) else "scheduler"
+
+
 # Writing
 
 
-def write_trace(path: Path, trace: TraceFile) -> None:
+def write_trace(path: Path, trace: AnyTraceFile) -> None:
     """Write the whole file or leave what was there; raises ``TraceError``."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -100,14 +133,21 @@ def write_trace(path: Path, trace: TraceFile) -> None:
         ) from error
 
 
-def format_trace(trace: TraceFile) -> str:
+def format_trace(trace: AnyTraceFile) -> str:
     """The file's text: every action is one line, and so is every field of the configuration."""
-    head: dict[str, Any] = {"format": trace.format, "about": trace.about}
+    head: dict[str, Any] = {"format": trace.format}
+    head |= {"level": "scheduler"} if isinstance(trace, SchedulerTraceFile) else {}
+    head |= {"about": trace.about}
     head |= {"found": asdict(trace.found)} if trace.found else {}
     head |= {"expect": asdict(trace.expect)} if trace.expect else {}
     lines = [f"{_quoted(key)}: {_indented(value, 1)}," for key, value in head.items()]
+    if isinstance(trace, SchedulerTraceFile):
+        told = [scheduler_action_to_json(action) for action in trace.program.actions]
+        lines += [f'"digests": {_quoted(trace.digests)},'] if trace.digests else []
+    else:
+        told = [action_to_json(action) for action in trace.program.actions]
     configuration = _indented(asdict(trace.program.configuration), 2)
-    actions = ",\n      ".join(_quoted(action_to_json(a)) for a in trace.program.actions)
+    actions = ",\n      ".join(map(_quoted, told))
     lines += [
         '"program": {',
         f'  "configuration": {configuration},',
@@ -130,17 +170,33 @@ def _indented(value: Any, level: int) -> str:
 
 
 def read_trace(path: Path) -> TraceFile:
+    """Read and check a trace file of the level of the manager; raises ``TraceError``."""
+    trace = read_any_trace(path)
+    if not isinstance(trace, TraceFile):
+        raise _refused(path, "level", "this needs a trace of the level of the manager")
+    return trace
+
+
+def read_any_trace(path: Path) -> AnyTraceFile:
     """Read and check a trace file; raises ``TraceError``."""
     document = _load(path)
     _check_format(path, document)
+    level = document.pop("level", "manager")
+    kind = _KINDS.get(level) if isinstance(level, str) else None
+    if kind is None:
+        raise _refused(path, "level", f"{_short(level)} is none of {', '.join(_KINDS)}")
     try:
-        trace = _CONVERTER.structure(document, TraceFile)
+        trace: AnyTraceFile = _CONVERTER.structure(document, kind)
     except BaseValidationError as error:
         problem, _, place = transform_error(error, "", _describe_problem)[0].rpartition(" @ ")
         raise _refused(path, place.lstrip("."), problem) from error
     for place, problem in _problems(trace):
         raise _refused(path, place, problem)
     return trace
+
+
+_KINDS: dict[str, type] = {"manager": TraceFile, "scheduler": SchedulerTraceFile}
+"""By level."""
 
 
 def _load(path: Path) -> Any:
@@ -204,37 +260,57 @@ def _refused(path: Path, place: str, problem: str) -> TraceError:
     return TraceError(f"trace {path}: {place or 'the file'}: {problem}: correct it there")
 
 
-def _problems(trace: TraceFile) -> Iterable[tuple[str, str]]:
+def _problems(trace: AnyTraceFile) -> Iterable[tuple[str, str]]:
     """(place, problem) of whatever has the right types and is absurd all the same."""
+    yield from _problems_of_head(trace)
     configuration, actions = trace.program.configuration, trace.program.actions
+    sizes = {name: value for name, value in asdict(configuration).items() if type(value) is int}
+    few = {name: sizes.pop(name) for name in _PARALLEL if name in sizes}
+    yield from _outside("program.configuration", sizes, MAX_NUMBER)
+    yield from _outside("program.configuration", few, MAX_PARALLEL)
+    if len(actions) > MAX_ACTIONS:
+        yield "program.actions", f"{len(actions)} actions are more than {MAX_ACTIONS}"
+    prompt_tokens = 0
+    for index, action in enumerate(actions):
+        numbers = {k: v for k, v in asdict(action).items() if type(v) in (int, bool)}
+        yield from _outside(f"program.actions[{index}]", numbers, MAX_NUMBER)
+        prompt_tokens += action.prompt if isinstance(action, (Arrive, SchedulerArrive)) else 0
+    if prompt_tokens > MAX_PROMPT_TOKENS:
+        yield "program.actions", f"{prompt_tokens} prompt tokens are more than {MAX_PROMPT_TOKENS}"
+    if isinstance(trace, TraceFile):
+        refused, place = problem_of(trace.program.configuration), "program.configuration"
+    else:
+        refused, place = problem_of_program(trace.program), "program"
+        yield from _wrong_digests(trace)
+    if refused is not None:
+        yield place, refused
+
+
+def _problems_of_head(trace: AnyTraceFile) -> Iterable[tuple[str, str]]:
+    rules = RULES_OF[level_of(trace)]
     if trace.found is not None:
         yield from _outside("found", {"step": trace.found.step}, MAX_ACTIONS)
         yield from _outside("found", {"seed": trace.found.seed or 0}, MAX_SEED)
-        yield from _unknown_rule("found", trace.found.rule)
+        yield from _unknown_rule("found", trace.found.rule, rules)
     if trace.expect is not None:
-        yield from _unknown_rule("expect", trace.expect.rule)
+        yield from _unknown_rule("expect", trace.expect.rule, rules)
         for name in set(trace.expect.fails).intersection(trace.expect.passes):
             yield "expect.passes", f"{name!r} cannot both fail and pass"
-    sizes = {name: value for name, value in asdict(configuration).items() if type(value) is int}
-    few = {name: sizes.pop(name) for name in _PARALLEL}
-    yield from _outside("program.configuration", sizes, MAX_NUMBER)
-    yield from _outside("program.configuration", few, MAX_PARALLEL)
-    refused = problem_of(configuration)
-    if refused is not None:
-        yield "program.configuration", refused
-    if len(actions) > MAX_ACTIONS:
-        yield "program.actions", f"{len(actions)} actions are more than {MAX_ACTIONS}"
-    for index, action in enumerate(actions):
-        yield from _outside(f"program.actions[{index}]", asdict(action), MAX_NUMBER)
-    prompt_tokens = sum(action.prompt for action in actions if isinstance(action, Arrive))
-    if prompt_tokens > MAX_PROMPT_TOKENS:
-        yield "program.actions", f"{prompt_tokens} prompt tokens are more than {MAX_PROMPT_TOKENS}"
 
 
-def _unknown_rule(place: str, rule: str) -> Iterable[tuple[str, str]]:
+def _unknown_rule(place: str, rule: str, rules: tuple[str, ...]) -> Iterable[tuple[str, str]]:
     """A rule that nobody judges would never fail."""
-    if rule not in RULE_BY_ID and rule not in ENDINGS:
+    if rule not in rules:
         yield f"{place}.rule", f"there is no rule {rule!r}"
+
+
+def _wrong_digests(trace: SchedulerTraceFile) -> Iterable[tuple[str, str]]:
+    most = len(trace.program.actions) + 1
+    if len(trace.digests) > most:
+        yield "digests", f"{len(trace.digests)} digests are more than {most}"
+    for index, digest in enumerate(trace.digests):
+        if not DIGEST.fullmatch(digest):
+            yield f"digests[{index}]", f"{_short(digest)} is not hexadecimal"
 
 
 def _outside(place: str, numbers: dict[str, int], most: int) -> Iterable[tuple[str, str]]:
@@ -250,9 +326,7 @@ def _new_converter() -> Converter:
     converter = Converter(forbid_extra_keys=True)
     for plain in _WORDS:
         converter.register_structure_hook(plain, _strict)
-    converter.register_structure_hook_func(
-        lambda kind: kind == Policy, lambda value, _: _policy(value)
-    )
+    converter.register_structure_hook_func(_is_literal, _one_of)
     converter.register_structure_hook_func(
         lambda kind: kind == int | None,
         lambda value, _: None if value is None else _strict(value, int),
@@ -261,10 +335,12 @@ def _new_converter() -> Converter:
         lambda kind: isinstance(kind, GenericAlias) and kind.__origin__ is tuple,
         lambda value, kind: _list(converter, value, get_args(kind)[0]),
     )
-    converter.register_structure_hook_func(
-        lambda kind: kind == Action, lambda value, _: _action(converter, value)
-    )
-    for record in (*ACTIONS, Configuration, Program, Found, Expectation, TraceFile):
+    for union, names in ((Action, _ACTION_NAMES), (SchedulerAction, _SCHEDULER_ACTION_NAMES)):
+        converter.register_structure_hook_func(partial(eq, union), _action_hook(converter, names))
+    for record in (
+        *(*ACTIONS, Configuration, Program, Found, Expectation, TraceFile),
+        *(*SCHEDULER_ACTIONS, SchedulerSetup, SchedulerProgram, SchedulerTraceFile),
+    ):
         converter.register_structure_hook(record, _record_hook(converter, record))
     return converter
 
@@ -286,9 +362,14 @@ def _strict(value: Any, kind: type) -> Any:
     return value
 
 
-def _policy(value: Any) -> Any:
-    if value not in get_args(Policy):
-        raise TypeError(f"{_short(value)} is none of {', '.join(get_args(Policy))}")
+def _is_literal(kind: Any) -> bool:
+    return getattr(kind, "__origin__", None) is Literal
+
+
+def _one_of(value: Any, kind: Any) -> Any:
+    """One of a few words."""
+    if value not in get_args(kind):
+        raise TypeError(f"{_short(value)} is none of {', '.join(get_args(kind))}")
     return value
 
 
@@ -302,12 +383,15 @@ def _record_hook(converter: Converter, record: type) -> Callable[[Any, Any], Any
     return lambda value, kind: structure(_strict(value, dict), kind)
 
 
-def _action(converter: Converter, value: Any) -> Any:
-    fields = dict(_strict(value, dict))
-    name = fields.pop("action", None)
-    if type(name) is not str or name not in _ACTION_NAMES:
-        raise TypeError(f"{_short(name)} is no action (known: {', '.join(_ACTION_NAMES)})")
-    return converter.structure(fields, _ACTION_NAMES[name])
+def _action_hook(converter: Converter, names: Mapping[str, type]) -> Callable[[Any, Any], Any]:
+    def action(value: Any, _: Any) -> Any:
+        fields = dict(_strict(value, dict))
+        name = fields.pop("action", None)
+        if type(name) is not str or name not in names:
+            raise TypeError(f"{_short(name)} is no action (known: {', '.join(names)})")
+        return converter.structure(fields, names[name])
+
+    return action
 
 
 def _describe_problem(error: BaseException, _: type | None) -> str:

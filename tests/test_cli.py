@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kvproof import cli
+from kvproof import cli, search_commands
 from kvproof.gate import OWN_CORPUS, Gate, GateResult, Stage
 from kvproof.subjects.registry import CONFIG_VARIABLE
 from model.dialect import DIALECTS
@@ -26,9 +26,9 @@ K1 = OWN_CORPUS / "k1-adoption-before-allocation.json"
 ENGINE = "vllm==0.33.0"
 
 SEARCH_KEYS = {
-    "verdict", "subject", "dialect", "seed", "programs", "actions_run", "actions_moving",
-    "seconds", "findings", "goals", "unmet_goals", "known_defects", "waived_rules", "unrepeated",
-    "stopped",
+    "verdict", "level", "subject", "dialect", "seed", "programs", "actions_run", "actions_moving",
+    "scheduler_steps", "seconds", "findings", "goals", "unmet_goals", "known_defects",
+    "waived_rules", "refused", "unrepeated", "stopped",
 }  # fmt: skip
 FINDING_KEYS = {
     "rule", "actions", "actions_count", "first_bad_step", "evidence", "known", "trace",
@@ -115,6 +115,30 @@ def test_a_clean_soak_is_0_and_prints_one_object(kvproof: Kvproof) -> None:
     assert set(ran.json) == SEARCH_KEYS
     assert (ran.json["verdict"], ran.json["programs"]) == ("clean", 200)
     assert ran.json["findings"] == []
+
+
+def test_a_soak_of_whole_steps_tells_how_many_ran(kvproof: Kvproof) -> None:
+    options = ("--seed", "0", "--steps", "50", "--rule", "I17", "--fix", "cache=full", "--json")
+    ran = kvproof("soak", *SCHEDULER, *options)
+    assert (ran.code, ran.err) == (0, "")
+    assert set(ran.json) == SEARCH_KEYS
+    assert (ran.json["level"], ran.json["verdict"], ran.json["refused"]) == (
+        "scheduler",
+        "clean",
+        {},
+    )
+    assert ran.json["scheduler_steps"] >= 50
+
+
+def test_a_trace_of_whole_steps_is_replayed_where_it_has_a_scheduler(kvproof: Kvproof) -> None:
+    trace = OWN_CORPUS / "k1-whole-steps.json"
+    ran = kvproof("replay", trace, "--json")
+    assert ran.code == 0
+    outcomes = {entry["subject"]: entry["outcome"] for entry in ran.json["traces"]}
+    assert outcomes["vllm==0.30.0"] == "FAILED"
+    assert outcomes["vllm==0.31.0"] == outcomes["vllm==0.33.0"] == "FIXED"
+    ran = kvproof("replay", trace, "--subject", "reference:eager")
+    assert (ran.code, "has no scheduler" in ran.complaint) == (2, True)
 
 
 def test_a_clean_search_for_one_rule_is_0(kvproof: Kvproof) -> None:
@@ -326,13 +350,14 @@ def test_a_wrong_name_is_2(kvproof: Kvproof, arguments: tuple[str, ...], complai
 
 # What could not run: one line, exit code 2
 
+SCHEDULER = ("--subject", "vllm==0.33.0", "--level", "scheduler")
 EAGER = ("--subject", "reference:eager")
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("bogus",), "No such command 'bogus'; see kvproof --help"),
+        (("xyzzy",), "No such command 'xyzzy'; see kvproof --help"),
         (("search",), "Missing option '--subject'; see kvproof search --help"),
         (("search", *EAGER, "--bogus"), "No such option: --bogus"),
         (("search", *EAGER, "--seed", "x"), "Invalid value for '--seed'"),
@@ -342,6 +367,18 @@ EAGER = ("--subject", "reference:eager")
         (("search", *EAGER, "--time", "0"), "Invalid value for '--time'"),
         (("search", *EAGER, "--load", "half"), "Invalid value for '--load'"),
         (("search", *EAGER, "--rule", "I99"), "there is no rule 'I99'; there are I1, "),
+        (("search", *EAGER, "--rule", "I17"), "I17 is not judged in programs of the level of the "),
+        (("search", *EAGER, "--level", "gpu"), "Invalid value for '--level'"),
+        (("search", *EAGER, "--level", "scheduler"), "reference:eager has no scheduler"),
+        (("search", *EAGER, "--fix", "cache=full"), "--fix fixes a setting of schedulers"),
+        (("search", *SCHEDULER, "--rule", "I5"), "I5 is not judged in programs of the level of "),
+        (("search", *SCHEDULER, "--fix", "cache"), "--fix cache: give full or sliding or "),
+        (("search", *SCHEDULER, "--fix", "block_size=x"), "--fix block_size=x: give a number"),
+        (("search", *SCHEDULER, "--fix", "colour=red"), "--fix colour=red: a setting is one of "),
+        (("search", *SCHEDULER, "--fix", "num_blocks=2"), "no engine starts with what is fixed: "),
+        (("search", *SCHEDULER, "--compare", "renamed"), "--compare is for --level manager"),
+        (("soak", *EAGER, "--seed", "1", "--steps", "9"), "--steps counts steps of the scheduler"),
+        (("soak", *SCHEDULER, "--seed", "1"), "soak needs either --programs, --time or --steps"),
         (("search", *EAGER, "--rule", "I8"), "I8 is not judged under the dialect eager: "),
         (("search", *EAGER, "--rule", "lockstep"), "reference:eager is the model itself"),
         (("search", *EAGER, "--dialect", "lazy"), "there is no dialect 'lazy'; dialects: eager"),
@@ -486,7 +523,7 @@ def test_a_finding_that_cannot_be_saved_is_reported_all_the_same(
     def full(*_: Any) -> None:
         raise TraceError("cannot write trace x (no space left on device): free some")
 
-    monkeypatch.setattr(cli, "save_findings", full)
+    monkeypatch.setattr(search_commands, "save_findings", full)
     subjects = ("reference:eager", "reference:deferred")
     ran = kvproof("diff", *subjects, "--seed", "1", "--programs", "3", "--json")
     assert ran.code == 1

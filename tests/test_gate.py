@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from junitparser import Error, Failure, JUnitXml
 
+from invariants.proofs.predicted import Agreement
 from invariants.verdict import Breach
 from kvproof import gate as gate_module
 from kvproof.errors import CouldNotRun
@@ -26,16 +27,18 @@ from model.dialect import DIALECTS
 from specs.traces import read_trace
 
 NEWEST = "reference:vllm-0.33.0"
+AGREES = Agreement(shapes=1_200, calls=3_000, mismatches=(), twin_seen=True)
 SETTINGS = Settings(subjects=(NEWEST,), canaries=("reference:eager",))
-SMALL = Profile(examples=1_000, programs=200, canary_examples=500)
-TINY = Profile(examples=1, programs=1, canary_examples=20)
+SMALL = Profile(examples=1_000, programs=200, scheduler_programs=1, canary_examples=500)
+TINY = Profile(examples=1, programs=1, scheduler_programs=1, canary_examples=20)
 """Too little for the goals."""
 
 
 @pytest.fixture(autouse=True)
 def one_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proofs have tests of their own: here one stands for all."""
+    """The proofs and the sweep have tests of their own: here one stands for all."""
     monkeypatch.setattr("kvproof.gate.run_proofs", lambda: run_proofs(["pops-fit"]))
+    monkeypatch.setattr("kvproof.gate.sweep", lambda *_: AGREES)
 
 
 def stages(result: GateResult) -> dict[tuple[str, str], str]:
@@ -60,6 +63,7 @@ def test_a_good_subject_is_clean_in_every_stage(tmp_path: Path) -> None:
         ("proofs", "reference"): "clean",
         ("canary", "reference:eager"): "clean",
         ("table", NEWEST): "clean",
+        ("predicted", NEWEST): "clean",
         ("corpus", NEWEST): "clean",
         ("lockstep", NEWEST): "clean",
         ("search", NEWEST): "clean",
@@ -77,6 +81,30 @@ def test_a_canary_that_does_not_fail_turns_the_gate_red(tmp_path: Path) -> None:
     assert result.verdict == "counterexample"
     missed = "reference:deferred is known to break I4, and nothing was found in 20 programs"
     assert missed in details(result, "canary")
+
+
+@pytest.mark.parametrize(
+    ("agreement", "verdict", "detail"),
+    [
+        (AGREES, "clean", "1,200 pool shapes, 3,000 allocations, 0 mismatches"),
+        (replace(AGREES, mismatches=("action 5: refused",)), "counterexample", "action 5: refused"),
+        (replace(AGREES, twin_seen=False), "counterexample", "no mismatch of the faulty"),
+        (replace(AGREES, shapes=999), "incomplete", "fewer than 1,000 pool shapes"),
+        (replace(AGREES, shapes=0, twin_seen=False), "incomplete", "0 pool shapes"),
+    ],
+    ids=["agrees", "mismatch", "twin", "few", "none"],
+)
+def test_the_arithmetic_must_predict_the_subject_on_a_thousand_shapes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    agreement: Agreement,
+    verdict: str,
+    detail: str,
+) -> None:
+    monkeypatch.setattr("kvproof.gate.sweep", lambda *_: agreement)
+    result = without_canaries(Gate(SETTINGS, TINY, tmp_path), monkeypatch).run()
+    assert stages(result)["predicted", NEWEST] == verdict
+    assert detail in details(result, "predicted")
 
 
 def test_a_corpus_that_does_not_go_as_expected_turns_the_gate_red(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvproof import search as search_module
+from kvproof import examine as examine_module
 from kvproof.examine import Examiner
 from kvproof.search import Outcome, soak
 from kvproof.subjects.reference import reference_subject
@@ -59,5 +59,5 @@ def test_a_goal_that_nothing_can_meet_is_not_waited_for(monkeypatch: pytest.Monk
     def all_unreachable(_: Any) -> dict[str, str]:
         return dict.fromkeys(GOALS, "for once")
 
-    monkeypatch.setattr(search_module, "unreachable_goals", all_unreachable)
+    monkeypatch.setattr(examine_module, "unreachable_goals", all_unreachable)
     assert watched("vllm-0.33.0", programs=1).verdict == "clean"

@@ -25,7 +25,7 @@ from model.actions import Admit, Arrive, EndStep
 from model.dialect import DIALECTS, Dialect
 from model.program import Program
 from model.trace import Trace
-from specs.traces import Expectation, Found, TraceFile, read_trace
+from specs.traces import Expectation, Found, TraceFile, read_any_trace, read_trace
 
 K1 = OWN_CORPUS / "k1-adoption-before-allocation.json"
 
@@ -203,4 +203,4 @@ def test_the_whole_corpus_can_be_read_and_names_its_subjects() -> None:
     paths = sorted(Path(OWN_CORPUS).glob("*.json"))
     assert paths
     for path in paths:
-        assert subjects_of(read_trace(path))
+        assert subjects_of(read_any_trace(path))

@@ -121,6 +121,7 @@ def test_a_search_goes_on_after_the_first_rule_and_reports_each_once(run: Run) -
 def test_findings_are_minimal_and_start_on_every_release(run: Run) -> None:
     for finding in run(examiner(*ABSURD)).findings:
         program, rule = finding.program, finding.breach.rule
+        assert isinstance(program, Program)
         alone = examiner(*ABSURD).exact(rule)
         assert rule in alone.examine(program).rules_broken
         for index in range(len(program.actions)):

@@ -103,8 +103,9 @@ def first_difference(examiner: Examiner) -> Program:
         legal = below_minimum(program.configuration, examiner.dialect) is None
         return legal and examiner.examine(program).rules_broken == {"lockstep"}
 
-    drawn = draw_programs(examiner.dialect, SEED, PROGRAMS, ACTIONS)
+    drawn = draw_programs(examiner.draw, SEED, PROGRAMS, ACTIONS)
     found = next(r.program for r in examiner.examine_many(drawn) if r.breaches)
+    assert isinstance(found, Program)
     return reduce(found, differs)
 
 

@@ -19,13 +19,18 @@ from model.program import Program
 from model.reference import ReferenceAllocator
 from model.session import Session
 from model.startup import below_minimum
+from serving import actions as serving
+from serving.program import Program as SchedulerProgram
+from serving.setup import SchedulerSetup
 from specs import traces
 from specs.traces import (
     Expectation,
     Found,
+    SchedulerTraceFile,
     TraceError,
     TraceFile,
     format_trace,
+    read_any_trace,
     read_trace,
     write_trace,
 )
@@ -177,8 +182,8 @@ PLACES: list[tuple[Path_, Any, str]] = [
 ]
 
 
-def changed(place: Path_, value: Any) -> str:
-    document = json.loads(TEXT)
+def changed(place: Path_, value: Any, text: str = TEXT) -> str:
+    document = json.loads(text)
     target = document
     for key in place[:-1]:
         target = target[key]
@@ -188,7 +193,7 @@ def changed(place: Path_, value: Any) -> str:
 
 def message_of(path: Path) -> str:
     with pytest.raises(TraceError) as raised:
-        read_trace(path)
+        read_any_trace(path)
     message = str(raised.value)
     assert "\n" not in message
     assert str(path) in message
@@ -300,6 +305,73 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(
     assert message_of(path).startswith("cannot read trace X (it has more than 100 bytes)")
 
 
+# Of whole engine steps
+
+
+STEPS = SchedulerTraceFile(
+    format=1,
+    about="Two requests.",
+    program=SchedulerProgram(
+        SchedulerSetup("full", 4, 8, 16, 8, 2, external_store=True),
+        (
+            serving.Arrive(prompt=8, stored=8, asynchronous=True),
+            serving.Step(),
+            serving.CompleteLoad(),
+            serving.Abort(),
+        ),
+    ),
+    found=Found("I17", 4, ("one",), "vllm==0.33.0", "vllm-0.33.0", 7, "0.1.0"),
+    expect=Expectation("I16", ("vllm==0.33.0",)),
+    digests=("0a", "1b"),
+)
+
+
+def test_a_trace_of_whole_steps_is_read_back_and_says_its_level(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    write_trace(path, STEPS)
+    assert read_any_trace(path) == STEPS
+    assert json.loads(path.read_text())["level"] == "scheduler"
+    with pytest.raises(TraceError, match="level: this needs a trace of the level of the manager"):
+        read_trace(path)
+
+
+STEPS_PLACES: list[tuple[Path_, Any, str]] = [
+    (("level",), "gpu", 'level: "gpu" is none of manager, scheduler'),
+    (("level",), ["scheduler"], "level: a list is none of manager, scheduler"),
+    (("level",), None, "level: null is none of manager, scheduler"),
+    (("level",), "manager", 'program.configuration: unknown key "cache", '),
+    (("digests",), "0a", 'digests: "0a" is not a list'),
+    (("digests", 1), 7, "digests[1]: 7 is not a text"),
+    (("digests", 0), "Z", 'digests[0]: "Z" is not hexadecimal'),
+    (("digests",), ["0a"] * 6, "digests: 6 digests are more than 5"),
+    (("found", "rule"), "I8", "found.rule: there is no rule 'I8'"),
+    (("found", "rule"), "lockstep", "found.rule: there is no rule 'lockstep'"),
+    ((*ACTIONS, 0), {"action": "Admit"}, 'program.actions[0]: "Admit" is no action (known: Arr'),
+    ((*ACTIONS, 0, "salt"), True, "program.actions[0].salt: true is not a whole number"),
+    ((*ACTIONS, 0, "priority"), -1, "program.actions[0].priority: -1 is not between 0 and 1000"),
+    ((*ACTIONS, 0, "prompt"), 10**7, "program.actions[0].prompt: 10000000 is not between 0 and"),
+    ((*CONFIGURATION, "cache"), "mla", 'program.configuration.cache: "mla" is none of full, sl'),
+    ((*CONFIGURATION, "cache"), {}, "program.configuration.cache: an object is none of full, "),
+    ((*CONFIGURATION, "block_size"), 0, "program: block_size must be at least 1"),
+    ((*CONFIGURATION, "num_blocks"), 10**7, "program.configuration.num_blocks: 10000000 is not"),
+    ((*CONFIGURATION, "num_blocks"), 3, "program: num_blocks 3 is below the start-up minimum"),
+    ((*CONFIGURATION, "num_resident_groups"), 99, "program.configuration.num_resident_groups: 99"),
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "expected"), STEPS_PLACES, ids=lambda case: str(case)[:40]
+)
+def test_a_wrong_value_of_whole_steps_is_refused_with_its_place(
+    tmp_path: Path, place: Path_, value: Any, expected: str
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(changed(place, value, format_trace(STEPS)))
+    message = message_of(path)
+    assert message.startswith(f"trace X: {expected}")
+    assert message.endswith("correct it there")
+
+
 # Writing fails: what was there stays, and nothing else is left.
 
 
@@ -378,15 +450,17 @@ def test_no_action_of_the_crash_can_be_removed() -> None:
 
 @pytest.mark.parametrize("path", CORPUS, ids=[path.stem for path in CORPUS])
 def test_a_file_of_the_corpus_is_written_as_kvproof_writes_it(path: Path) -> None:
-    assert path.read_text(encoding="utf-8") == format_trace(read_trace(path))
+    assert path.read_text(encoding="utf-8") == format_trace(read_any_trace(path))
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=[path.stem for path in CORPUS])
 def test_every_engine_that_a_file_of_the_corpus_names_starts_with_its_configuration(
     path: Path,
 ) -> None:
-    trace = read_trace(path)
+    trace = read_any_trace(path)
     assert trace.expect is not None
+    if isinstance(trace, SchedulerTraceFile):
+        return  # of these none is read that no engine starts with
     named = {
         name.replace("reference:", "").replace("vllm==", "vllm-")
         for name in (*trace.expect.fails, *trace.expect.passes)

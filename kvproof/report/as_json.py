@@ -7,40 +7,52 @@ from typing import Any
 from kvproof.gate import GateResult
 from kvproof.prove import Proofs
 from kvproof.replay import Replayed
-from kvproof.search import Outcome
-from model.program import action_to_json
+from kvproof.search import Finding, Outcome
+from model.program import Program, action_to_json
+from serving.program import action_to_json as scheduler_action_to_json
 
 
 def outcome_json(outcome: Outcome, traces: dict[str, Path]) -> dict[str, Any]:
     return {
         "verdict": outcome.verdict,
+        "level": outcome.level,
         "subject": outcome.subject,
         "dialect": outcome.dialect,
         "seed": outcome.seed,
         "programs": outcome.programs,
         "actions_run": outcome.actions_run,
         "actions_moving": outcome.actions_moving,
+        "scheduler_steps": outcome.steps,
+        "shadowed": dict(outcome.shadowed),
+        "shadow_ends": dict(outcome.shadow_ends),
         "seconds": round(outcome.seconds, 3),
         "findings": [
-            {
-                "rule": finding.breach.rule,
-                "actions": [action_to_json(action) for action in finding.program.actions],
-                "actions_count": len(finding.program.actions),
-                "first_bad_step": finding.breach.step,
-                "evidence": list(finding.breach.evidence),
-                "known": finding.breach.known,
-                "trace": str(traces[finding.breach.rule])
-                if finding.breach.rule in traces
-                else None,
-            }
-            for finding in outcome.findings
+            _finding_json(finding, traces.get(finding.breach.rule)) for finding in outcome.findings
         ],
         "goals": dict(sorted(outcome.goals.items())),
         "unmet_goals": list(outcome.unmet),
         "known_defects": dict(outcome.known),
         "waived_rules": outcome.waived,
+        "refused": dict(outcome.refused),
         "unrepeated": dict(outcome.unrepeated),
         "stopped": outcome.stopped,
+    }
+
+
+def _finding_json(finding: Finding, trace: Path | None) -> dict[str, Any]:
+    program = finding.program
+    if isinstance(program, Program):
+        actions = [action_to_json(action) for action in program.actions]
+    else:
+        actions = [scheduler_action_to_json(action) for action in program.actions]
+    return {
+        "rule": finding.breach.rule,
+        "actions": actions,
+        "actions_count": len(actions),
+        "first_bad_step": finding.breach.step,
+        "evidence": list(finding.breach.evidence),
+        "known": finding.breach.known,
+        "trace": None if trace is None else str(trace),
     }
 
 

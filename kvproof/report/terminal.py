@@ -8,19 +8,20 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from invariants.rules import RULE_BY_ID
-from kvproof.describe import describe_finding
+from kvproof import describe, describe_serving
 from kvproof.errors import CouldNotRun
 from kvproof.findings import VERSION
 from kvproof.gate import GateResult
 from kvproof.prove import Proofs
 from kvproof.replay import Replayed
 from kvproof.search import Finding, Outcome
-from kvproof.subjects import Subject
+from kvproof.subjects import SchedulerSubject, SchedulerTrace, Subject
 from kvproof.subjects.reference import ReferenceSubject
 from model.dialect import DIALECTS
 from model.program import Program
 from model.trace import Trace
+from serving.program import Program as SchedulerProgram
+from specs.rule_book import sentence_of
 
 STYLES = {
     "clean": "green",
@@ -31,28 +32,18 @@ STYLES = {
     "ERROR": "yellow",
 }
 
-SENTENCES = {
-    "lockstep": "Both sides answer and move alike at every step.",
-    "crash": "The engine's process survives every program.",
-    "hang": "The engine answers every program in time.",
-}
-
-
-def sentence_of(rule: str) -> str:
-    return RULE_BY_ID[rule].sentence if rule in RULE_BY_ID else SENTENCES[rule]
-
 
 def show_outcome(
     console: Console,
     outcome: Outcome,
     traces: dict[str, Path],
-    subject: Subject,
+    subject: Subject | SchedulerSubject,
     model: Subject | None = None,
 ) -> None:
     """``model`` is what the subject was compared with; none is the reference under the dialect."""
-    model = model or ReferenceSubject(DIALECTS[outcome.dialect], None, f"model {outcome.dialect}")
     for finding in outcome.findings:
-        show_finding(console, finding, outcome, traces.get(finding.breach.rule), subject, model)
+        trace = traces.get(finding.breach.rule)
+        show_finding(console, finding, outcome, trace, subject, model)
     notes = [
         *((f"not judged: {rule}: {why}", "dim") for rule, why in outcome.waived.items()),
         *((f"known defect {d}, seen {n} times", "yellow") for d, n in outcome.known.items()),
@@ -60,7 +51,15 @@ def show_outcome(
             (f"{rule}, {n} times, and not again: the worker died of something else", "yellow")
             for rule, n in outcome.unrepeated.items()
         ),
+        *(
+            (f"not run, {n} times: the engine does not start: {why}", "yellow")
+            for why, n in outcome.refused.items()
+        ),
         *((f"goal not met: {goal}", "yellow") for goal in outcome.unmet),
+        *(
+            (f"the model did not follow to the end, {n} times: {why}", "dim")
+            for why, n in outcome.shadow_ends.most_common()
+        ),
     ]
     if outcome.stopped:
         notes.append((f"ended early: {outcome.stopped}", "yellow"))
@@ -71,10 +70,15 @@ def show_outcome(
 
 def _summary(outcome: Outcome) -> Text:
     moving = f" ({outcome.actions_moving:,} moving)" if outcome.actions_moving else ""
+    steps, compared = "", f" against {outcome.against}"
+    if outcome.level == "scheduler":
+        steps, compared = f", {outcome.steps:,} scheduler steps", "'s scheduler"
+        if outcome.shadowed.total():
+            steps += f" ({outcome.shadowed['calls']:,} calls like the model's)"
     return Text.assemble(
         (outcome.verdict, STYLES[outcome.verdict]),
-        f"  {outcome.subject} against {outcome.against}, seed {outcome.seed}: "
-        f"{outcome.programs:,} programs, {outcome.actions_run:,} actions{moving} "
+        f"  {outcome.subject}{compared}, seed {outcome.seed}: "
+        f"{outcome.programs:,} programs, {outcome.actions_run:,} actions{moving}{steps} "
         f"in {outcome.seconds:.1f} s",
     )
 
@@ -84,19 +88,37 @@ def show_finding(
     finding: Finding,
     outcome: Outcome,
     trace: Path | None,
-    subject: Subject,
-    model: Subject,
+    subject: Subject | SchedulerSubject,
+    model: Subject | None,
 ) -> None:
-    shown = describe_finding(
-        finding.breach,
-        sentence_of(finding.breach.rule),
-        finding.program,
-        model=_run(model, finding.program),
-        engine=_run(subject, finding.program),
-        seed=outcome.seed,
-        versions=(outcome.subject, f"kvproof {VERSION}"),
-        trace_path=None if trace is None else str(trace),
-    )
+    versions = (outcome.subject, f"kvproof {VERSION}")
+    path = None if trace is None else str(trace)
+    sentence = sentence_of(finding.breach.rule, outcome.level)
+    if isinstance(subject, SchedulerSubject):
+        assert isinstance(finding.program, SchedulerProgram)
+        shown = describe_serving.describe_finding(
+            finding.breach,
+            sentence,
+            finding.program,
+            trace=_run_scheduler(subject, finding.program),
+            seed=outcome.seed,
+            versions=versions,
+            trace_path=path,
+        )
+    else:
+        assert isinstance(finding.program, Program)
+        dialect = DIALECTS[outcome.dialect]
+        model = model or ReferenceSubject(dialect, None, f"model {outcome.dialect}")
+        shown = describe.describe_finding(
+            finding.breach,
+            sentence,
+            finding.program,
+            model=_run(model, finding.program),
+            engine=_run(subject, finding.program),
+            seed=outcome.seed,
+            versions=versions,
+            trace_path=path,
+        )
     for part in shown:
         console.print(part, soft_wrap=isinstance(part, Text))
     console.print()
@@ -107,6 +129,13 @@ def _run(subject: Subject, program: Program) -> Trace:
         return subject.run(program, "all")
     except CouldNotRun as error:  # it ran before: the finding is shown all the same
         return Trace(subject.name, program, (), "error", str(error))
+
+
+def _run_scheduler(subject: SchedulerSubject, program: SchedulerProgram) -> SchedulerTrace:
+    try:
+        return subject.run(program, responses=True)
+    except CouldNotRun as error:
+        return SchedulerTrace(subject.name, program, "error", str(error))
 
 
 def show_table(console: Console, table: dict[int, dict[str, str]]) -> None:
