@@ -281,8 +281,13 @@ def row_at(d: Deployment, free: int) -> Row:
     needs = _needs(d, d.prefix_pages)
     if not all(admits(need, d.watermark, free) for need in (needs.step, needs.full)):
         return Row(free, "refused", 0, 0)
-    if free in crash_window(d):
-        return Row(free, "crash", 0, 0)
+    if pins_unpaid(d.dialect):
+        groups = d.resident_groups
+        pinned = int(pages_kept(free, d.prefix_pages, d.prefix_pages, groups, d.behind))
+        if free < needs.taken + groups * pinned:
+            return Row(free, "crash", 0, 0)
+        copies = kept_copies(free, needs.taken, d.copies, d.behind)
+        return Row(free, "admitted", int(copies), pinned)
     if d.dialect.adopt_at == "commit":
         return Row(free, "admitted", d.copies, d.prefix_pages)
     copies = kept_copies(free, needs.taken, d.copies, d.behind)

@@ -12,6 +12,7 @@ from invariants.verdict import Breach
 from model.configuration import Configuration
 from model.dialect import DIALECTS
 from serving.run import Run
+from serving.worker import Misread
 
 Applies = Callable[[Run, Breach, str], bool]
 """Whether a breach of a release is the defect."""
@@ -78,11 +79,17 @@ def _import_too_large(run: Run, breach: Breach, release: str) -> bool:
 
 
 def _findable_after_a_failed_load(run: Run, breach: Breach, release: str) -> bool:
-    """What a failed load within a step left is still found by its hash, since its request was
-    aborted or preempted before it computed the page anew."""
-    return bool(run.misread) and all(
-        run.worker.lost_by(misread.found) in run.failed_within_a_step for misread in run.misread
-    )
+    """A load within a step failed, and the pages that it was to fill are still found by their
+    hashes: its request was aborted or preempted, or has not come to compute them anew."""
+    return bool(run.misread) and all(_is_of_a_failed_load(run, m) for m in run.misread)
+
+
+def _is_of_a_failed_load(run: Run, misread: Misread) -> bool:
+    if run.worker.lost_by(misread.found) in run.failed_within_a_step:
+        return True
+    lives = (run.lives[number] for number in run.failed_within_a_step)
+    pages = misread.page + 1
+    return any(misread.expected in life.text.pages(misread.group, pages) for life in lives)
 
 
 def _region_with_all_pages(run: Run, breach: Breach, release: str) -> bool:
@@ -145,7 +152,8 @@ def _load_beside_a_step(run: Run, breach: Breach, release: str) -> bool:
 
 def _head_of_the_queue(run: Run, breach: Breach, release: str) -> bool:
     """Requests whose loads are done hold blocks, behind one that needs some and holds none."""
-    return _says(breach, "nothing runs") and any(
+    stuck = _says(breach, "nothing runs") or _says(breach, "scheduled again and again")
+    return stuck and any(
         view.status.startswith("waiting") and view.computed > 0
         for view in run.engine.statuses().values()
     )
@@ -166,5 +174,6 @@ KNOWN_DEFECTS = (
     KnownDefect("K8", "I7", ALL, _window_edge),
     KnownDefect("K10", "I15", BEFORE_0_33, _load_beside_a_step),
     KnownDefect("K11", "I16", ALL[:1], _head_of_the_queue),
+    KnownDefect("K13", "I16", ALL[1:], _head_of_the_queue),
 )
 """In this order: the first that fits is the label."""

@@ -264,7 +264,7 @@ class GhostWorker:
         rows, size = self.rows[share.request], self.setup.block_size
         end = share.computed + share.tokens
         pages = -(-end // size)
-        for group in (*self.groups.full, *self.groups.resident):
+        for group in self.groups.full:
             yield from (("gpu", block) for block in rows.table[group][:pages])
         for group in self.groups.sliding:
             first = self._first_in_window(share)
@@ -273,8 +273,11 @@ class GhostWorker:
             row, last = rows.table[group], self._last(end)[0]
             first = self._last(share.computed)[0] if share.computed else last
             yield from (("gpu", row[page]) for page in (first, last))
+        written = slice(share.computed // size, pages)
+        for group in self.groups.resident:  # an append-only row names blocks given away since
+            yield from (("gpu", block) for block in rows.table[group][written])
+            yield from (("gpu", block) for block in self._row_read(rows, group)[:pages])
         if self.groups.host is not None:
-            yield from (("gpu", block) for row in rows.residency for block in row[:pages])
             yield from (("host", block) for block in rows.table[self.groups.host][:pages])
 
     def _first_in_window(self, share: Scheduled) -> int:

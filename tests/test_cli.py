@@ -27,7 +27,7 @@ ENGINE = "vllm==0.33.0"
 
 SEARCH_KEYS = {
     "verdict", "level", "subject", "dialect", "seed", "programs", "actions_run", "actions_moving",
-    "scheduler_steps", "seconds", "findings", "goals", "unmet_goals", "known_defects",
+    "scheduler_steps", "shadowed", "shadow_ends", "seconds", "findings", "goals", "unmet_goals", "known_defects",
     "waived_rules", "refused", "unrepeated", "stopped",
 }  # fmt: skip
 FINDING_KEYS = {
