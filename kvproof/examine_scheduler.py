@@ -17,11 +17,13 @@ from kvproof.subjects import Level
 from kvproof.subjects.scheduler import SchedulerSubject, SchedulerTrace
 from model.dialect import Dialect
 from serving.goals import GOALS, excluded_goals, unreachable_goals
+from serving.legal import AT_LEAST_ONE
 from serving.program import Program
 from serving.setup import SchedulerSetup
 from specs.rule_book import SCHEDULER_BY_DESIGN
 from specs.serving.generator import draw_program
 from specs.serving.minimise import minimise
+from specs.traces import MAX_NUMBER, MAX_PARALLEL
 
 DEATHS = {"crashed": "crash", "hung": "hang"}
 DIGEST_CHARACTERS = 8
@@ -112,18 +114,29 @@ def modes_of(settings: Iterable[str]) -> dict[str, Any]:
         name, _, text = setting.partition("=")
         if name not in hints:
             raise CouldNotRun(f"--fix {setting}: a setting is one of {', '.join(hints)}")
-        modes[name] = _value(setting, text, hints[name])
+        kind = hints[name]
+        value = _number(setting, name, text) if kind is int else _word(setting, text, kind)
+        if modes.setdefault(name, value) != value:
+            raise CouldNotRun(f"--fix {setting}: {name} is fixed to something else already")
     return modes
 
 
-def _value(setting: str, text: str, kind: Any) -> Any:
+def _word(setting: str, text: str, kind: Any) -> Any:
     words: dict[str, Any] = {"true": True, "false": False} if kind is bool else {}
     words |= {word: word for word in get_args(kind)}
-    if kind is int and text.isdecimal():
-        return int(text)
     if text not in words:
-        raise CouldNotRun(f"--fix {setting}: give {' or '.join(words) or 'a number'}")
+        raise CouldNotRun(f"--fix {setting}: give {' or '.join(words)}")
     return words[text]
+
+
+def _number(setting: str, name: str, text: str) -> int:
+    """One that a trace file may hold: what is found must be readable again."""
+    least = 1 if name in AT_LEAST_ONE else 0
+    most = MAX_PARALLEL if name == "num_resident_groups" else MAX_NUMBER
+    short = text.isdecimal() and len(text) <= len(str(most))
+    if not short or not least <= int(text) <= most:
+        raise CouldNotRun(f"--fix {setting}: give a number from {least} to {most}")
+    return int(text)
 
 
 def digests_of(trace: SchedulerTrace) -> tuple[str, ...]:

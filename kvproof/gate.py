@@ -24,6 +24,8 @@ from specs.rule_book import SCHEDULER_BY_DESIGN
 from specs.traces import SchedulerTraceFile, TraceError, TraceFile, read_any_trace
 
 CANARY_RULE = "I4"
+CANARY_MODES = {"cache": "hisparse", "external_store": False}
+"""Schedulers in which nothing but the canary's defect breaks its rule."""
 EFFORT_RULE = "I18"
 SHOWN_MISMATCHES = 5
 OWN_CORPUS = Path(__file__).resolve().parent.parent / "specs" / "traces"
@@ -184,7 +186,7 @@ class Gate:
         """The same of whole engine steps."""
         with open_scheduler(name, load=self.settings.load) as subject:
             outcome = soak(
-                SchedulerExaminer(subject, CANARY_RULE, watch_goals=False),
+                SchedulerExaminer(subject, CANARY_RULE, CANARY_MODES, watch_goals=False),
                 self.settings.seed,
                 only=CANARY_RULE,
                 programs=self.profile.canary_examples,

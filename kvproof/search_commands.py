@@ -108,7 +108,7 @@ def soak_command(
     if sum(budget is not None for budget in budgets.values()) != 1:
         *others, last = budgets
         which = f"either {', '.join(others)} or {last}"
-        raise CouldNotRun(f"soak needs {which}: say how much to run")
+        raise CouldNotRun(f"soak needs {which}, one of them: say how much to run")
     folder = findings_folder(out)
     _check_rule(rule, level)
     if level == "scheduler":
@@ -203,6 +203,7 @@ def opened_scheduler(
         raise CouldNotRun("--compare is for --level manager: the scheduler has no model beside it")
     modes = modes_of(fix or ())
     with open_scheduler(name, load=load, dialect=dialect, shadow=shadow) as subject:
+        _check_defect(rule, subject.dialect.name)
         yield SchedulerExaminer(subject, rule, modes, watch_goals=rule is None)
 
 
@@ -215,6 +216,13 @@ def _check_rule(rule: str | None, level: Level) -> None:
         if rule in SENTENCES:
             what = f"{rule} is not judged in programs of the level of the {level}"
         raise CouldNotRun(f"{what}; there are {', '.join(rules)}")
+
+
+def _check_defect(rule: str | None, release: str) -> None:
+    """A defect that a release is not known for is never named there: it would look clean."""
+    releases = {name for d in KNOWN_DEFECTS if d.id == rule for name in d.releases}
+    if releases and release not in releases:
+        raise CouldNotRun(f"{rule} is no known defect of {release}: look for its rule instead")
 
 
 def _check_unfixed(fix: list[str] | None) -> None:
