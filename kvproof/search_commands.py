@@ -203,7 +203,7 @@ def opened_scheduler(
         raise CouldNotRun("--compare is for --level manager: the scheduler has no model beside it")
     modes = modes_of(fix or ())
     with open_scheduler(name, load=load, dialect=dialect, shadow=shadow) as subject:
-        _check_defect(rule, subject.dialect.name)
+        check_defect(rule, subject.dialect.name)
         yield SchedulerExaminer(subject, rule, modes, watch_goals=rule is None)
 
 
@@ -218,7 +218,7 @@ def _check_rule(rule: str | None, level: Level) -> None:
         raise CouldNotRun(f"{what}; there are {', '.join(rules)}")
 
 
-def _check_defect(rule: str | None, release: str) -> None:
+def check_defect(rule: str | None, release: str) -> None:
     """A defect that a release is not known for is never named there: it would look clean."""
     releases = {name for d in KNOWN_DEFECTS if d.id == rule for name in d.releases}
     if releases and release not in releases:

@@ -27,8 +27,8 @@ ENGINE = "vllm==0.33.0"
 
 SEARCH_KEYS = {
     "verdict", "level", "subject", "dialect", "seed", "programs", "actions_run", "actions_moving",
-    "scheduler_steps", "shadowed", "shadow_ends", "seconds", "findings", "goals", "unmet_goals", "known_defects",
-    "waived_rules", "refused", "unrepeated", "stopped",
+    "scheduler_steps", "shadowed", "shadow_ends", "seconds", "findings", "goals", "unmet_goals",
+    "known_defects", "waived_rules", "refused", "unrepeated", "stopped",
 }  # fmt: skip
 FINDING_KEYS = {
     "rule", "actions", "actions_count", "first_bad_step", "evidence", "known", "trace",

@@ -29,6 +29,7 @@ from kvproof.report.as_json import outcome_json
 from kvproof.report.terminal import show_outcome
 from kvproof.scheduler_worker import SchedulerRunner
 from kvproof.search import MAX_DEATHS, Outcome, soak
+from kvproof.search_commands import check_defect
 from kvproof.settings import Settings
 from kvproof.subjects import SchedulerSubject, SchedulerTrace, has_scheduler, open_scheduler
 from model.dialect import DIALECTS
@@ -671,6 +672,31 @@ def test_settings_are_read_by_their_type() -> None:
         "external_store": False,
         "policy": "priority",
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        (("block_size=0",), "give a number from 1 to 1000000"),
+        (("num_blocks=1000000000000",), "give a number from 0 to 1000000"),
+        (("max_model_len=" + "9" * 5_000,), "give a number from 0 to 1000000"),
+        (("num_resident_groups=65",), "give a number from 1 to 64"),
+        (("num_blocks=-1",), "give a number from 0 to 1000000"),
+        (("hot_blocks=two",), "give a number from 1 to 1000000"),
+        (("cache=full", "cache=hisparse"), "cache is fixed to something else already"),
+        (("cache=banana",), "give full or sliding or mamba or hisparse"),
+    ],
+)
+def test_a_setting_that_no_trace_could_hold_is_refused(given: tuple[str, ...], answer: str) -> None:
+    with pytest.raises(CouldNotRun, match=answer):
+        modes_of(given)
+
+
+def test_a_defect_is_looked_for_only_in_releases_known_to_have_it() -> None:
+    for known in ("K2", "I4", None):
+        check_defect(known, "vllm-0.33.0")
+    with pytest.raises(CouldNotRun, match=r"K1 is no known defect of vllm-0\.33\.0"):
+        check_defect("K1", "vllm-0.33.0")
 
 
 @pytest.mark.parametrize(
