@@ -146,9 +146,7 @@ def judged(running: int, shadowed: str | None = None) -> float:
     installation = engine_shadow.install() if shadowed else None
     setup = _setup()
     engine = EngineScheduler(setup)
-    shadow = (
-        engine_shadow.shadow_of(engine, DIALECTS[f"vllm-{shadowed}"]) if shadowed else None
-    )
+    shadow = engine_shadow.shadow_of(engine, DIALECTS[f"vllm-{shadowed}"]) if shadowed else None
     run = Run(setup, engine)
     started = time.process_time()
     for number in range(running):
