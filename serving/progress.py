@@ -28,7 +28,7 @@ def drain(run: Run) -> bool:
         if idle > IDLE_ROUNDS + _delays(run):
             run.breach("I16", "nothing runs, nothing is pending, and requests wait", *waiting(run))
             return False
-        if since_delivery > patience(run.setup, len(run.live)):
+        if since_delivery > patience(run.setup, len(run.live)) + _delays(run):
             run.breach("I16", "requests are scheduled again and again and none gets a token",
                        *waiting(run))  # fmt: skip
             return False

@@ -1,4 +1,4 @@
-"""What all tests share: the marker of tests that need the full environment."""
+"""What all tests share: the releases, provisioned once, and the marker of full loading."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 
 import pytest
 
+from kvproof.provision import provision_release
+
+RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
 FULL_VARIABLE = "KVPROOF_TEST_FULL"
 
 
@@ -20,3 +23,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("full"):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def provisioned() -> None:
+    """Tests run side by side: none is to tell of provisioning, or to wait for it."""
+    for version in RELEASES:
+        provision_release(version, "focused")

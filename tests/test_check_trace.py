@@ -51,8 +51,10 @@ def test_recorded_runs_conform_and_break_no_rule(version: str, level: str, tmp_p
         check(log, DIALECTS[f"vllm-{version}"]) for log in recorded(version, level, tmp_path, RUNS)
     ]
     found = [finding for result in results for finding in result.findings if not finding.known]
-    if version == "0.30.0":  # its crash is known: admitted, then out of blocks
-        assert all(f.rule == "I4" and "OutOfBlocks" in f.evidence[0] for f in found)
+    if version == "0.30.0":
+        # Its crash is known, and its start-up check lets in pools on which a lone request stalls.
+        assert {f.rule for f in found} <= {"I4", "I16"}
+        assert all("OutOfBlocks" in f.evidence[0] for f in found if f.rule == "I4")
     else:
         assert found == []
         assert {result.verdict for result in results} == {"clean"}

@@ -135,9 +135,9 @@ def test_an_engine_killed_in_mid_program_is_crashed_and_runs_the_next_program() 
         assert isinstance(subject, EngineSubject)
         subject.run(uneventful(1))
         assert subject.pid is not None
-        killer = Timer(0.2, os.kill, (subject.pid, signal.SIGKILL))
+        killer = Timer(0.8, os.kill, (subject.pid, signal.SIGKILL))
         killer.start()
-        crashed, after = subject.run_many([uneventful(5_000), uneventful(1)])
+        crashed, after = subject.run_many([uneventful(12_000), uneventful(1)])
         killer.join()
     assert crashed.ending == "crashed"
     assert str(crashed.failure).startswith("the worker was killed by signal 9 (SIGKILL)")
