@@ -110,7 +110,11 @@ def _true(formula: Formula, structure: Structure, binding: Binding) -> bool:
 
 
 def _element(term: Term, structure: Structure, binding: Binding) -> Element:
-    return structure.constants[term.name] if term.constant else binding[term.name]
+    """What a term stands for; a constant that a solver left open may be any element."""
+    if not term.constant:
+        return binding[term.name]
+    first = structure.domains[term.sort.name][0]
+    return structure.constants.get(term.name, first)
 
 
 def _solutions(
