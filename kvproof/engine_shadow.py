@@ -10,34 +10,13 @@ from kvproof.engine_agreement import Agreement, Name
 from kvproof.engine_capture import Capture
 from kvproof.engine_scheduler import EngineScheduler
 from kvproof.recorder_module import Installation, Tap
-from model.configuration import Configuration
 from model.dialect import DIALECTS, Dialect
 from model.request import Request
 from model.snapshot import Snapshot
-from serving.setup import SchedulerSetup
+from serving.configuration import configuration_of
 
 SHADOWED = ("full", "hisparse")
 """Caches that the model has."""
-
-
-def configuration_of(setup: SchedulerSetup) -> Configuration | None:
-    """The model's configuration of an engine; None if the model has no such cache."""
-    if setup.cache not in SHADOWED:
-        return None
-    return Configuration(
-        block_size=setup.block_size,
-        num_blocks=setup.num_blocks,
-        num_host_blocks=setup.num_host_blocks if setup.hisparse else 0,
-        num_resident_groups=setup.num_resident_groups,
-        hot_blocks=setup.hot_blocks,
-        max_model_len=setup.max_model_len,
-        max_num_batched_tokens=setup.max_num_batched_tokens,
-        prefix_caching=setup.prefix_caching,
-        async_scheduling=setup.async_scheduling,
-        policy=setup.policy,
-        watermark_blocks=setup.watermark_blocks,
-        full_sequence_must_fit=setup.reserve_full_isl,
-    )
 
 
 def shadow_of(engine: EngineScheduler, dialect: Dialect) -> Shadow | None:
@@ -45,9 +24,9 @@ def shadow_of(engine: EngineScheduler, dialect: Dialect) -> Shadow | None:
 
     The process must have an ``Installation`` of the recorder, made once before.
     """
-    configuration = configuration_of(engine.setup)
-    if configuration is None:
+    if engine.setup.cache not in SHADOWED:
         return None
+    configuration = configuration_of(engine.setup)
 
     def capture(
         requests: Sequence[Request], scheduled: Mapping[int, int], deferred: Sequence[int]
@@ -95,7 +74,7 @@ class Shadows:
 
     def new(self, engine: EngineScheduler, dialect: str) -> Shadow | None:
         """A shadow of an engine that did nothing yet; None if the model has no such cache."""
-        if configuration_of(engine.setup) is None:
+        if engine.setup.cache not in SHADOWED:
             return None
         self._installation = self._installation or install()
         return shadow_of(engine, DIALECTS[dialect])

@@ -31,6 +31,7 @@ from serving.actions import (
 )
 from serving.minimum import STEPS_IN_FLIGHT
 from serving.program import Program
+from serving.progress import patience
 from serving.run import MAX_ALIVE
 from serving.setup import SchedulerSetup
 from specs.rule_book import sentence_of
@@ -143,7 +144,7 @@ def _names(program: Program, rule: str) -> dict[str, Any]:
     settings = {field.name: getattr(setup, field.name) for field in fields(setup)}
     return settings | {
         "steps_in_flight": STEPS_IN_FLIGHT[setup.async_scheduling],
-        "patience": _patience(setup, requests) + _delays(program),
+        "patience": patience(setup, requests) + _delays(program),
         "resident": f"({', '.join(str(2 + n) for n in resident)},)",
         "resident_groups": (",\n" + " " * 12).join(groups) + ",",
         "watermark": f"({blocks} + 0.5) / NUM_BLOCKS" if blocks else "0.0",
@@ -158,13 +159,6 @@ def _names(program: Program, rule: str) -> dict[str, Any]:
         "paged_groups": paged,
         "pool_of_row": '"host" if group == HOST else "gpu"' if setup.hisparse else '"gpu"',
     }
-
-
-def _patience(setup: SchedulerSetup, requests: int) -> int:
-    """Steps within which one of so many requests gets a token, even if each starts anew."""
-    most = setup.max_num_batched_tokens
-    chunk = min(setup.long_prefill_threshold or most, most)
-    return 8 + 4 * requests * (-(-setup.max_model_len // chunk) + 2)
 
 
 def _delays(program: Program) -> int:

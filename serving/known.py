@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from invariants.proofs.alone import least_blocks
 from invariants.verdict import Breach
-from model.configuration import Configuration
 from model.dialect import DIALECTS
+from serving.configuration import configuration_of
 from serving.run import Run
 from serving.worker import Misread
 
@@ -97,21 +97,7 @@ def _region_with_all_pages(run: Run, breach: Breach, release: str) -> bool:
     preempted = _says(breach, "runs alone") or _says(breach, "scheduled again and again")
     if not (run.setup.hisparse and preempted):
         return False
-    return run.setup.num_blocks < least_blocks(_configuration(run), DIALECTS[release])
-
-
-def _configuration(run: Run) -> Configuration:
-    setup = run.setup
-    return Configuration(
-        block_size=setup.block_size,
-        num_blocks=setup.num_blocks,
-        num_host_blocks=setup.num_host_blocks,
-        num_resident_groups=setup.num_resident_groups,
-        hot_blocks=setup.hot_blocks,
-        max_model_len=setup.max_model_len,
-        max_num_batched_tokens=setup.max_num_batched_tokens,
-        async_scheduling=setup.async_scheduling,
-    )
+    return run.setup.num_blocks < least_blocks(configuration_of(run.setup), DIALECTS[release])
 
 
 def _state_needs_a_second_block(run: Run, breach: Breach, release: str) -> bool:

@@ -220,8 +220,8 @@ class Run:
             self._process_output()
         if not self.engine.has_requests():
             return
-        busy = bool(self.flight or self.transfers or self.loads or self._completed)
-        busy, self._was_reset = busy or self._was_reset, False
+        pending = self.flight or self.transfers or self.loads or self._completed
+        busy, self._was_reset = bool(pending) or self._was_reset, False
         plan = self.engine.schedule()
         self.steps += 1
         if plan.preempted:
