@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.checkers import murphi, python, spin
-from benchmarks.checkers.instance import Instance, parse_instance
-from benchmarks.checkers.run import Count, missing
 from kvproof.errors import CouldNotRun
 from model.dialect import DIALECTS, Dialect
+from specs.exhaustive.checkers import murphi, python, spin
+from specs.exhaustive.checkers.instance import Instance, parse_instance
+from specs.exhaustive.checkers.run import Count, missing
 
 INSTANCES = "4/2/1/1,5/2/2/1,6/3/2/1,7/2/2/1"
 POLICIES = "eager,charged,deferred,vllm-0.33.0"

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from model.actions import Action, Admit, Arrive, CompleteTransfers, EndStep, Extend, Finish
-from model.configuration import Configuration
 from model.dialect import Dialect
+from model.manager.actions import Action, Admit, Arrive, CompleteTransfers, EndStep, Extend, Finish
+from model.manager.configuration import Configuration
 from model.program import Program
 from model.startup import minimum_blocks, minimum_host_blocks
 

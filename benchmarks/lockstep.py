@@ -25,16 +25,16 @@ from rich.table import Table
 
 from invariants.rules import RULES
 from kvproof.errors import CouldNotRun
-from kvproof.examine import Examiner
-from kvproof.examining import Examination
-from kvproof.search import draw_programs
-from kvproof.subjects import open_subject
-from kvproof.subjects.engine import EngineSubject
+from kvproof.levels.level import Examination
+from kvproof.levels.manager import Examiner
+from kvproof.search.hunt import draw_programs
+from kvproof.subjects.manager import EngineSubject
+from kvproof.subjects.names import open_subject
 from model.dialect import Dialect
+from model.manager.session import Session
 from model.program import Program
 from model.reference import ReferenceAllocator
-from model.session import Session
-from specs.generator import draw_program
+from specs.manager.generator import draw_program
 
 ENGINE = "engine alone"
 REFERENCE = "reference alone"

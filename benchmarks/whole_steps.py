@@ -39,7 +39,7 @@ def show(version: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from kvproof.provision import provision_release
+    from kvproof.engines.vllm.engine import provision_release
 
     engine = provision_release(version, "focused")
     command = [str(engine.python), __file__, version, "--inside", str(engine.source)]
@@ -69,7 +69,7 @@ def show(version: str) -> None:
 
 
 def measure(source: Path, version: str) -> list[tuple[int, float, float, float]]:
-    from kvproof.focused import install
+    from kvproof.engines.vllm.inside.loading import install
 
     install(source)
     ways: tuple[Way, ...] = (alone, judged, lambda running: judged(running, version))
@@ -84,7 +84,7 @@ def measure(source: Path, version: str) -> list[tuple[int, float, float, float]]
 
 
 def _setup() -> Any:
-    from serving.setup import SchedulerSetup
+    from model.scheduler.setup import SchedulerSetup
 
     return SchedulerSetup(
         cache="hisparse",
@@ -99,8 +99,8 @@ def _setup() -> Any:
 
 def alone(running: int) -> float:
     """The engine's own two calls; what is handed to it is made outside the time."""
-    from kvproof.engine_scheduler import EngineScheduler
-    from serving.setup import NewRequest, StepOutcome
+    from kvproof.engines.vllm.inside.scheduler import EngineScheduler
+    from model.scheduler.plan import NewRequest, StepOutcome
 
     engine = EngineScheduler(_setup())
     spent = [0.0]
@@ -137,11 +137,11 @@ def _timed(call: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
 
 def judged(running: int, shadowed: str | None = None) -> float:
     """The whole run: driver, ghost worker, rules and audits; and the shadow, if asked for."""
-    from kvproof import engine_shadow
-    from kvproof.engine_scheduler import EngineScheduler
+    from invariants.scheduler.run import Run
+    from kvproof.engines.vllm.inside import shadow as engine_shadow
+    from kvproof.engines.vllm.inside.scheduler import EngineScheduler
     from model.dialect import DIALECTS
-    from serving.actions import Arrive, CompleteTransfers, Output, Step
-    from serving.run import Run
+    from model.scheduler.actions import Arrive, CompleteTransfers, Output, Step
 
     installation = engine_shadow.install() if shadowed else None
     setup = _setup()

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from invariants.admission_rules import (
+from invariants.manager.admission import (
     completeness,
     never_raises,
     progress_alone,
     refusal_changes_nothing,
     soundness,
 )
-from invariants.contents import reads
-from invariants.host_rules import durability, host_block_for_each_page
-from invariants.order_rules import eviction_order
-from invariants.pool_rules import (
+from invariants.manager.contents import reads
+from invariants.manager.host import durability, host_block_for_each_page
+from invariants.manager.order import eviction_order
+from invariants.manager.pools import (
     accounting,
     conservation,
     equal_keys,
@@ -21,8 +21,8 @@ from invariants.pool_rules import (
     null_block,
     quiescence,
 )
-from invariants.sharing_rules import no_sharing, reuse
-from invariants.transition import Transition
+from invariants.manager.sharing import no_sharing, reuse
+from invariants.manager.transition import Transition
 
 Predicate = Callable[[Transition], Iterator[str]]
 """Yields a line of evidence for each way in which a step breaks the rule."""

@@ -18,41 +18,31 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from rich.console import Console
 from rich.markup import escape
 
-from kvproof.bounds_command import bounds_command
-from kvproof.check_trace import check_trace_command
+from kvproof.commands.bounds import bounds_command
+from kvproof.commands.check_trace import check_trace_command
+from kvproof.commands.explore import explore_command
+from kvproof.commands.options import EXIT, JsonOption, LoadOption, OutOption, SubjectsOption, finish
+from kvproof.commands.record import record_command
+from kvproof.commands.replay import replay_command
+from kvproof.commands.search import diff_command, search_command, soak_command
+from kvproof.engines.vllm.export.manager import ExportError, export_test
+from kvproof.engines.vllm.release import list_provisioned, remove_provisioned
 from kvproof.errors import CouldNotRun
-from kvproof.explore import explore_command
-from kvproof.export import ExportError, export_test
-from kvproof.findings import VERSION, check_writable
-from kvproof.gate import PROFILES, Gate, GateResult
-from kvproof.options import (
-    EXIT,
-    JsonOption,
-    LoadOption,
-    OutOption,
-    SubjectsOption,
-    finish,
-)
-from kvproof.prove import run_proofs
-from kvproof.provision import cache_root, list_provisioned, remove_provisioned
-from kvproof.record import record_command
-from kvproof.replay_command import replay_command
-from kvproof.report.as_json import gate_json, proofs_json, table_json
-from kvproof.report.github import annotate
-from kvproof.report.junit import write_junit
-from kvproof.report.streams import (
-    replace_what_cannot_be_encoded,
-    write_line,
-    write_out,
-)
-from kvproof.report.terminal import show_gate, show_proofs, show_table
-from kvproof.search_commands import diff_command, search_command, soak_command
-from kvproof.settings import read_settings
-from kvproof.subjects import open_subject
+from kvproof.gate.gate import PROFILES, Gate, GateResult
+from kvproof.gate.settings import read_settings
+from kvproof.gate.table import EXPECTED, measure
+from kvproof.proving import run_proofs
+from kvproof.provision.cache import cache_root
+from kvproof.reports.as_json import gate_json, proofs_json, table_json
+from kvproof.reports.github import annotate
+from kvproof.reports.junit import write_junit
+from kvproof.reports.streams import replace_what_cannot_be_encoded, write_line, write_out
+from kvproof.reports.terminal import show_gate, show_proofs, show_table
+from kvproof.search.findings import VERSION, check_writable
+from kvproof.subjects.names import open_subject
 from kvproof.subjects.registry import add_subject, registered_subjects, remove_subject
-from kvproof.table import EXPECTED, measure
 from model.dialect import DIALECTS
-from specs.traces import TraceError, read_any_trace
+from specs.casefile import TraceError, read_any_trace
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from model.actions import ACTIONS, Action
-from model.configuration import Configuration
+from model.manager.actions import ACTIONS, Action
+from model.manager.configuration import Configuration
 
 Json = Any
 """What ``json`` reads and writes."""
@@ -32,7 +32,7 @@ def action_to_json(action: Action) -> dict[str, Json]:
 def program_from_json(data: dict[str, Json]) -> Program:
     """Read what ``program_to_json`` wrote.
 
-    For data of one's own: files of others go through ``specs.traces``, which checks them.
+    For data of one's own: files of others go through ``specs.casefile``, which checks them.
     """
     return Program(
         Configuration(**data["configuration"]),

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from model.allocation import allocate, cache_blocks
 from model.allocator import Allocation, Rows
 from model.capture import capture
-from model.configuration import Configuration
 from model.dialect import Dialect
 from model.holding import Hit
+from model.manager.configuration import Configuration
 from model.pool import Key
 from model.publication import complete_transfers
 from model.release import PoppedBlocks, free, free_popped, pop

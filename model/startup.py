@@ -4,8 +4,8 @@ The engine refuses to start unless one request of the longest length fits: its i
 resident pages that its dialect asks for, a hot region in each group, and the null block.
 """
 
-from model.configuration import Configuration
 from model.dialect import Dialect
+from model.manager.configuration import Configuration
 
 HOST_SPARE_BLOCKS = 2
 """Host blocks beyond the longest request: the null block and one copy-on-write tail."""

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from model.configuration import Configuration
 from model.dialect import Dialect
 from model.holding import Holding, Transfer
+from model.manager.configuration import Configuration
 from model.pool import Pool
 
 HOST_GROUP = 0

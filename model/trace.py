@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from model.manager.session import Response
 from model.program import Program
-from model.session import Response
 from model.snapshot import Snapshot
 
 Ending = Literal["ended", "raised", "crashed", "hung", "error"]

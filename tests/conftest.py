@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from kvproof.provision import provision_release
+from kvproof.engines.vllm.engine import provision_release
 
 RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
 FULL_VARIABLE = "KVPROOF_TEST_FULL"

@@ -21,21 +21,22 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kvproof.focused import install
+from kvproof.engines.vllm.inside.loading import install
 
 source, version, level, folder, runs = sys.argv[1:]
 install(Path(source))
 
-from calls.mirror import Mirror  # noqa: E402 - the loader comes first
-from kvproof import engine_shadow  # noqa: E402
-from kvproof.engine_allocator import EngineAllocator  # noqa: E402
-from kvproof.engine_configuration import startup_minimum  # noqa: E402
-from kvproof.engine_scheduler import EngineScheduler  # noqa: E402
-from kvproof.recorder_module import Recorder  # noqa: E402
+from invariants.conformance.mirror import Mirror  # noqa: E402 - the loader comes first
+from kvproof.engines.vllm.inside import shadow as engine_shadow  # noqa: E402
+from kvproof.engines.vllm.inside.allocator import EngineAllocator  # noqa: E402
+from kvproof.engines.vllm.inside.configuration import startup_minimum  # noqa: E402
+from kvproof.engines.vllm.inside.recorder import Recorder  # noqa: E402
+from kvproof.engines.vllm.inside.scheduler import EngineScheduler  # noqa: E402
 from model.dialect import DIALECTS  # noqa: E402
+from model.manager.session import Session  # noqa: E402
 from model.program import Program, program_from_json  # noqa: E402
-from model.session import Session  # noqa: E402
-from serving.setup import External, NewRequest, SchedulerSetup, StepOutcome  # noqa: E402
+from model.scheduler.plan import External, NewRequest, StepOutcome  # noqa: E402
+from model.scheduler.setup import SchedulerSetup  # noqa: E402
 
 STEPS = 80
 TOKENS = (7, 8)

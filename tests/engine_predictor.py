@@ -18,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.focused import install
+from kvproof.engines.vllm.inside.loading import install
 from model.admission import (
     INTEGERS,
     Demand,
@@ -28,8 +28,8 @@ from model.admission import (
     hot_need,
     resident_need,
 )
-from model.configuration import Configuration
 from model.dialect import DIALECTS
+from model.manager.configuration import Configuration
 from model.startup import minimum_blocks
 
 install(Path(os.environ["KVPROOF_ENGINE_SOURCE"]))

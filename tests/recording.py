@@ -9,10 +9,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kvproof.provision import provision_release
+from kvproof.engines.vllm.engine import provision_release
 from model.dialect import DIALECTS
 from model.program import program_to_json
-from specs.generator import draw_program
+from specs.manager.generator import draw_program
 
 ROOT = Path(__file__).parents[1]
 RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")

@@ -10,23 +10,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LAYERS = ("model", "invariants", "calls", "serving", "specs", "kvproof")
+LAYERS = ("model", "invariants", "specs", "kvproof")
 """Each may import those before it, and itself."""
 LIBRARIES = {
     "model": set[str](),
     "invariants": {"z3", "crosshair", "deal", "icontract"},
-    "calls": set[str](),
-    "serving": set[str](),
     "specs": {"hypothesis", "cattrs"},
 }
 """What a layer may import beside the standard library. kvproof may import anything."""
 ENGINE = ("vllm", "torch")
 DOORS = (
-    "kvproof/engine_allocator.py",
-    "kvproof/engine_capture.py",
-    "kvproof/engine_configuration.py",
-    "kvproof/engine_scheduler.py",
-    "kvproof/engine_store.py",
+    "kvproof/engines/vllm/inside/allocator.py",
+    "kvproof/engines/vllm/inside/capture.py",
+    "kvproof/engines/vllm/inside/configuration.py",
+    "kvproof/engines/vllm/inside/scheduler.py",
+    "kvproof/engines/vllm/inside/store.py",
 )
 """The only files that may import the engine."""
 
@@ -91,14 +89,14 @@ def test_the_doors_import_the_engine_and_no_other_file_does() -> None:
         ("model/pool.py", "import numpy as np"),
         ("model/pool.py", "import json, kvproof"),
         ("model/pool.py", "def late():\n    from z3 import Int"),
-        ("model/pool.py", "if TYPE_CHECKING:\n    from kvproof.examine import Examiner"),
-        ("invariants/rules.py", "from specs.goals import GOALS"),
+        ("model/pool.py", "if TYPE_CHECKING:\n    from kvproof.levels.manager import Examiner"),
+        ("invariants/rules.py", "from specs.casefile import FORMAT"),
         ("invariants/rules.py", "import hypothesis"),
-        ("specs/goals.py", "from kvproof.subjects import Subject"),
-        ("specs/goals.py", "import rich"),
+        ("specs/casefile.py", "from kvproof.subjects import Subject"),
+        ("specs/casefile.py", "import rich"),
         ("model/pool.py", "import vllm"),
-        ("kvproof/worker.py", "from vllm.v1.core import block_pool"),
-        ("kvproof/worker.py", "def late():\n    import torch"),
+        ("kvproof/cli.py", "from vllm.v1.core import block_pool"),
+        ("kvproof/cli.py", "def late():\n    import torch"),
     ],
 )
 def test_a_wrong_import_is_seen_wherever_it_stands(file: str, source: str) -> None:
@@ -113,9 +111,9 @@ def test_a_wrong_import_is_seen_wherever_it_stands(file: str, source: str) -> No
         ("model/pool.py", "from . import snapshot"),
         ("model/pool.py", "# import vllm\nNAME = 'import torch'"),
         ("invariants/rules.py", "from model.pool import NULL\nimport z3"),
-        ("specs/machine.py", "import hypothesis\nfrom invariants.rules import RULES"),
-        ("kvproof/cli.py", "import typer\nfrom specs import goals"),
-        ("kvproof/engine_allocator.py", "import torch\nfrom vllm.v1 import request"),
+        ("specs/manager/machine.py", "import hypothesis\nfrom invariants.rules import RULES"),
+        ("kvproof/cli.py", "import typer\nfrom specs import casefile"),
+        ("kvproof/engines/vllm/inside/allocator.py", "import torch\nfrom vllm.v1 import request"),
     ],
 )
 def test_a_right_import_is_left_alone(file: str, source: str) -> None:

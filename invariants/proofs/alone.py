@@ -10,14 +10,14 @@ checked against, and the least pool on which every lone request finishes.
 from dataclasses import dataclass, replace
 from typing import Any
 
-from model.actions import Action, Admit, Arrive, CompleteTransfers, EndStep, Extend
 from model.admission import INTEGERS, Arithmetic, Demand, Number, admits, gpu_need
-from model.configuration import Configuration
 from model.dialect import Dialect
 from model.holding import ACTIVE_TAIL_PAGES
+from model.manager.actions import Action, Admit, Arrive, CompleteTransfers, EndStep, Extend
+from model.manager.configuration import Configuration
+from model.manager.session import Session
 from model.program import Program
 from model.reference import ReferenceAllocator
-from model.session import Session
 from model.startup import minimum_blocks
 
 EVERYTHING = 1_000_000

@@ -13,7 +13,7 @@ from invariants.proofs.obligation import THE_MODELS, Formulas
 from invariants.proofs.predicted import look_up
 from invariants.proofs.scenes import Scene, hit_scene, running_scene
 from model.admission import INTEGERS, Number, Truth
-from model.configuration import Configuration
+from model.manager.configuration import Configuration
 from model.snapshot import RequestState, Snapshot
 
 Order = Literal["eager", "charged", "deferred"]

@@ -12,15 +12,24 @@ from typing import Literal
 
 from invariants.proofs.mutants import MUTANTS, formulas_of
 from invariants.proofs.obligation import THE_MODELS, Formulas
-from model.actions import Action, Admit, Arrive, CompleteTransfers, EndStep, Extend, Finish, Hold
 from model.admission import INTEGERS, Demand
-from model.configuration import Configuration
 from model.dialect import Dialect
+from model.manager.actions import (
+    Action,
+    Admit,
+    Arrive,
+    CompleteTransfers,
+    EndStep,
+    Extend,
+    Finish,
+    Hold,
+)
+from model.manager.configuration import Configuration
+from model.manager.session import Event, Response, Session
 from model.pool import NULL
 from model.program import Program
 from model.reference import ReferenceAllocator
 from model.request import Status
-from model.session import Event, Response, Session
 from model.snapshot import PoolState, RequestState, Snapshot
 from model.state import HOST_GROUP
 from model.trace import Trace

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from kvproof.engines.vllm.inside.worker import PROTOCOL_VERSION
 from kvproof.errors import CouldNotRun
-from kvproof.subjects.worker_process import End, Line, WorkerCommand, WorkerProcess
-from kvproof.worker import PROTOCOL_VERSION
+from kvproof.subjects.process import End, Line, WorkerCommand, WorkerProcess
 
 START_SECONDS = 180.0
 """Time to say hello: full loading compiles and imports 2 GB of packages the first time."""

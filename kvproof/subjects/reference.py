@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from kvproof.subjects.subject import Snapshots
-from model.actions import Action
 from model.dialect import Dialect
+from model.manager.actions import Action
+from model.manager.session import Session
 from model.program import Program
 from model.reference import ReferenceAllocator
-from model.session import Session
 from model.snapshot import Digester
 from model.trace import Ending, Step, Trace
 

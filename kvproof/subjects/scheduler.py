@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from invariants.verdict import Breach
+from invariants.scheduler.effort import Effort
+from invariants.scheduler.run import Response
+from invariants.violation import Breach
+from kvproof.engines.vllm.engine import Engine
 from kvproof.errors import CouldNotRun
-from kvproof.provision import Engine
 from kvproof.subjects.decoding import as_tuples
-from kvproof.subjects.engine import worker_command
+from kvproof.subjects.manager import worker_command
 from kvproof.subjects.pipeline import Job, Pipeline, Reply, submitted_ahead
 from model.dialect import Dialect
-from serving.effort import Effort
-from serving.program import Program, program_to_json
-from serving.run import Response
+from model.scheduler.program import Program, program_to_json
 
 Ending = Literal["ended", "breached", "refused", "crashed", "hung", "error"]
 """How a run ended: all requests did; a rule was broken; the engine would not start with the

@@ -18,9 +18,9 @@ from invariants.proofs.transition_system.policy import policy_of
 from invariants.proofs.transition_system.structure import Row, Structure
 from invariants.proofs.transition_system.vocabulary import COUNTERS, STATE
 from model.dialect import Dialect
+from model.manager.session import Response, Session
 from model.program import Program
 from model.reference import ReferenceAllocator
-from model.session import Response, Session
 from model.snapshot import Snapshot
 
 NOT_COMPARED = {

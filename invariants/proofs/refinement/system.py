@@ -25,7 +25,7 @@ from invariants.proofs.transition_system.interpretation import (
     Slot,
 )
 from invariants.proofs.transition_system.structure import Element, Structure
-from model.configuration import Configuration
+from model.manager.configuration import Configuration
 from model.request import Request
 from model.snapshot import RequestState
 

@@ -27,9 +27,9 @@ from invariants.proofs.transition_system.invariant import (
 )
 from invariants.proofs.transition_system.policy import Policy
 from invariants.proofs.transition_system.structure import Element, Structure
-from model.configuration import Configuration
+from model.manager.configuration import Configuration
+from model.manager.session import Response
 from model.pool import NULL
-from model.session import Response
 from model.snapshot import RequestState, Snapshot, TransferState
 
 Slot = tuple[int, int, str, int, int]

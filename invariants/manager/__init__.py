@@ -1,0 +1,1 @@
+"""Rules of the manager level, judged on the states of one trace."""

@@ -1,0 +1,86 @@
+"""Rules of admission: promises are enough, refusals change nothing, what fits is let in."""
+
+from collections.abc import Iterator
+
+from invariants.manager.peak import peak_blocks
+from invariants.manager.transition import Transition
+from model.manager.actions import Admit, Extend
+
+ALONE = "alone, with nothing to wait for,"
+OWN_WRITES = "while its own late writes hold blocks"
+
+
+def soundness(transition: Transition) -> Iterator[str]:
+    """I4."""
+    allocating = isinstance(transition.action, Admit | Extend)
+    for event in transition.response:
+        if event[0] == "raised" and allocating and not _asks_for_nothing(transition):
+            yield f"the allocation was admitted, then raised {event[1]}"
+    if transition.allocation is not None:
+        promised, taken = transition.allocation[3], transition.allocation[4]
+        if taken > promised[-1]:
+            yield f"the predictor promised {promised[-1]} blocks, the allocation took {taken}"
+
+
+def _asks_for_nothing(transition: Transition) -> bool:
+    """An allocation of no tokens is refused by an exception, by contract."""
+    return isinstance(transition.action, Admit) and transition.action.tokens == 0
+
+
+def never_raises(transition: Transition) -> Iterator[str]:
+    """I19."""
+    if not isinstance(transition.action, Admit | Extend):
+        for event in transition.response:
+            if event[0] == "raised":
+                yield f"the call raised {event[1]}"
+
+
+def refusal_changes_nothing(transition: Transition) -> Iterator[str]:
+    """I5."""
+    if transition.refusal is None or len(transition.response) > 1:
+        return
+    for name, before, after in zip(
+        transition.before._fields, transition.before, transition.after, strict=True
+    ):
+        if before != after:
+            yield f"the refused allocation changed {name}"
+
+
+def progress_alone(transition: Transition) -> Iterator[str]:
+    """I16, at this level: nobody could make room for the request but itself.
+
+    Its own writes may be under way: the engine does not wait for them, since it says that they
+    will give nothing back, and preempts it.
+    """
+    refusal, after = transition.refusal, transition.after
+    if refusal is None or not isinstance(transition.action, Extend):
+        return
+    if after.deferred or after.held or refusal[4]:
+        return
+    others = [r for r in after.requests if r.id != refusal[1] and any(r.tables)]
+    if not others and all(transfer.request == refusal[1] for transfer in after.transfers):
+        need, free = refusal[3][-1], len(after.gpu.free)
+        late = f" {OWN_WRITES}" if after.transfers else ""
+        yield (
+            f"{ALONE} request {refusal[1]} needs {need} blocks for its next {refusal[2]} tokens "
+            f"and {free} are free{late}: it can only preempt itself"
+        )
+
+
+def completeness(transition: Transition) -> Iterator[str]:
+    """I6, where it is plain: nothing else holds or waits for a block."""
+    refusal, after = transition.refusal, transition.after
+    if refusal is None or not isinstance(transition.action, Admit):
+        return
+    pools = [after.gpu] + ([after.host] if after.host is not None else [])
+    if any(len(pool.free) != len(pool.counts) - 1 for pool in pools):
+        return
+    (request,) = (request for request in after.requests if request.id == refusal[1])
+    peaks = peak_blocks(transition.configuration, transition.dialect, request.num_tokens)
+    for pool, peak in zip(pools, peaks, strict=False):
+        if peak > len(pool.free):
+            return
+    yield (
+        f"request {request.id} was refused with all blocks free; alone in an ample pool it "
+        f"holds at most {peaks[0]} GPU and {peaks[1]} host blocks"
+    )

@@ -1,0 +1,146 @@
+"""Ghost contents: what the workers really write into the blocks, and read back.
+
+A step writes the tokens that it computes through the block tables of the indexer and of each
+resident group; a host write copies a page as it is after the step that carries it. All writes of
+a step come before its reads: requests of one step may share a prefix that the step computes.
+"""
+
+from dataclasses import dataclass, field
+
+from model.manager.actions import Action, Arrive, Preempt
+from model.manager.session import Response
+from model.pool import NULL
+from model.request import token_at
+from model.snapshot import RequestState, Snapshot
+
+Page = tuple[int, int, tuple[int, ...]]
+"""(group, name of the prefix before the page, tokens written from its first slot on)."""
+
+GARBAGE: Page = (-1, -1, ())
+
+
+@dataclass(slots=True)
+class Stream:
+    """The tokens of one request, and names of its prefixes: equal names mean equal prefixes."""
+
+    id: int
+    family: int
+    shared: int
+    salt: int
+    tokens: list[int] = field(default_factory=list)
+    names: list[int] = field(default_factory=list)
+
+
+class Ghost:
+    """Contents of all blocks, kept up to date along one trace."""
+
+    def __init__(self, block_size: int, hisparse: bool) -> None:
+        self.block_size = block_size
+        self.hisparse = hisparse
+        self.gpu: dict[int, Page] = {}
+        self.host: dict[int, tuple[Page, ...]] = {}
+        """Contents of a host block, a page for each resident group."""
+        self.cancelled: dict[int, int] = {}
+        """GPU block → request whose scheduled write into it was cancelled by a preemption."""
+        self.streams: dict[int, Stream] = {}
+        self._names: dict[tuple[int, tuple[int, ...]], int] = {}
+        self.writes: dict[int, tuple[Page, ...]] = {}
+        """Transfer → what it carries, from the end of the step that carries it."""
+
+    # Prefixes
+
+    def expected(self, request: int, page: int, upto: int, group: int) -> Page:
+        """What a page of a request's context of ``upto`` tokens must contain."""
+        start = page * self.block_size
+        tokens = self._tokens(request, start, min(upto, start + self.block_size))
+        return group, self._name(request, page), tokens
+
+    def prefix_name(self, request: int, page: int) -> int:
+        """A number that is the same for pages that end equal prefixes with equal salts."""
+        return self._name(request, page + 1)
+
+    def _tokens(self, request: int, start: int, end: int) -> tuple[int, ...]:
+        stream = self.streams[request]
+        for position in range(len(stream.tokens), end):
+            stream.tokens.append(token_at(stream.id, stream.family, stream.shared, position))
+        return tuple(stream.tokens[start:end])
+
+    def _name(self, request: int, page: int) -> int:
+        """The name of the prefix before a page; minus the salt before the first."""
+        stream = self.streams[request]
+        if page == 0:
+            return -stream.salt
+        while len(stream.names) < page:
+            done = len(stream.names)
+            size = self.block_size
+            before = stream.names[-1] if done else -stream.salt
+            key = (before, self._tokens(request, done * size, (done + 1) * size))
+            stream.names.append(self._names.setdefault(key, len(self._names) + 1))
+        return stream.names[page - 1]
+
+    # Events
+
+    def advance(
+        self, before: Snapshot, action: Action, response: Response, after: Snapshot
+    ) -> None:
+        """Follow one action; reads are checked afterwards, see ``invariants.contents``."""
+        for event in response:
+            if event[0] == "arrived" and isinstance(action, Arrive):
+                stream = Stream(event[1], action.family, action.shared, action.salt)
+                self.streams[event[1]] = stream
+            elif event[0] == "preempted" and isinstance(action, Preempt):
+                self._cancel(before, event[1])
+            elif event[0] == "step":
+                self._write(before, event)
+            elif event[0] in ("admitted", "extended") and self.hisparse:
+                for block in event[5][0]:
+                    self.host.pop(block, None)
+        self._complete(before, after)
+
+    def _cancel(self, before: Snapshot, victim: int) -> None:
+        """A scheduled request is preempted: what the step was to write is never written."""
+        for request in before.requests:
+            if request.id == victim and request.scheduled:
+                for _, blocks in self._written_rows(request):
+                    for page in self._written_pages(request):
+                        self.cancelled[blocks[page]] = victim
+
+    def _write(self, before: Snapshot, event: tuple[object, ...]) -> None:
+        scheduled = [request for request in before.requests if request.scheduled]
+        for request in scheduled:
+            for page in self._written_pages(request):
+                for group, row in self._written_rows(request):
+                    self._write_page(request, page, group, row[page])
+        for transfer, _, _, *blocks in event[2]:  # type: ignore[attr-defined]
+            self.writes[transfer] = tuple(self.gpu.get(block, GARBAGE) for block in blocks)
+
+    def _written_pages(self, request: RequestState) -> range:
+        """Pages that the step being built writes for a request."""
+        last = request.computed + request.scheduled - 1
+        return range(request.computed // self.block_size, last // self.block_size + 1)
+
+    def _written_rows(self, request: RequestState) -> list[tuple[int, tuple[int, ...]]]:
+        """(group, row) of each group that a step writes: group 1 is the indexer."""
+        indexer = request.tables[1 if self.hisparse else 0]
+        return [(1, indexer), *enumerate(request.resident, start=2)]
+
+    def _write_page(self, request: RequestState, page: int, group: int, block: int) -> None:
+        if block == NULL:
+            return
+        start = page * self.block_size
+        first = max(request.computed - start, 0)
+        upto = request.computed + request.scheduled
+        whole = self.expected(request.id, page, upto, group)
+        if first and self.gpu.get(block, GARBAGE) != (*whole[:2], whole[2][:first]):
+            whole = GARBAGE
+        self.gpu[block] = whole
+        self.cancelled.pop(block, None)
+
+    def _complete(self, before: Snapshot, after: Snapshot) -> None:
+        if len(before.transfers) <= len(after.transfers) and before.transfers == after.transfers:
+            return
+        left = {transfer.id for transfer in after.transfers}
+        for transfer in before.transfers:
+            if transfer.id not in left:
+                contents = self.writes.pop(transfer.id, ())
+                self.host[transfer.host_block] = contents

@@ -1,0 +1,74 @@
+"""One step of a trace as rules see it: state, action, response, state."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+from invariants.manager.ghost import Ghost
+from model.dialect import Dialect
+from model.manager.actions import Action
+from model.manager.configuration import Configuration
+from model.manager.session import Event, Response
+from model.pool import NULL
+from model.snapshot import RequestState, Snapshot
+
+
+@dataclass(frozen=True)
+class Transition:
+    """What one action did. ``ghost`` knows what the blocks really contain after it."""
+
+    configuration: Configuration
+    dialect: Dialect
+    before: Snapshot
+    action: Action
+    response: Response
+    after: Snapshot
+    ghost: Ghost
+
+    @cached_property
+    def allocation(self) -> Event | None:
+        """The ``admitted`` or ``extended`` event, if blocks were allocated."""
+        for event in self.response:
+            if event[0] in ("admitted", "extended"):
+                return event
+        return None
+
+    @cached_property
+    def refusal(self) -> Event | None:
+        return next((event for event in self.response if event[0] == "refused"), None)
+
+    @cached_property
+    def new_gpu_blocks(self) -> tuple[int, ...]:
+        """GPU blocks handed out to the request, in the order of the hand-out."""
+        if self.allocation is None:
+            return ()
+        groups = self.allocation[5]
+        return tuple(chain.from_iterable(groups[1:] if self.configuration.hisparse else groups))
+
+    @cached_property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+    def happened(self, word: str) -> bool:
+        return any(event[0] == word for event in self.response)
+
+
+def indexer_row(request: RequestState, hisparse: bool) -> tuple[int, ...]:
+    """The row of the group that keeps every page: the indexer, or full attention."""
+    return request.tables[1 if hisparse else 0]
+
+
+def host_row(request: RequestState, hisparse: bool) -> tuple[int, ...]:
+    return request.tables[0] if hisparse else ()
+
+
+def hot_rows(request: RequestState, groups: int) -> tuple[tuple[int, ...], ...]:
+    return request.tables[2 + groups :]
+
+
+def pages_of(tokens: int, block_size: int) -> int:
+    return -(-tokens // block_size)
+
+
+def real(blocks: tuple[int, ...]) -> list[int]:
+    return [block for block in blocks if block != NULL]

@@ -1,0 +1,1 @@
+"""Rules of the scheduler level, judged beside the running engine."""

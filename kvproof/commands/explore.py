@@ -1,0 +1,257 @@
+"""Exhaustive search of a small instance: the model itself, or the abstract machine."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from invariants.rules import RULES, Rule
+from invariants.violation import Breach
+from kvproof.commands.options import JsonOption, OutOption, finish
+from kvproof.errors import CouldNotRun
+from kvproof.gate.settings import read_settings
+from kvproof.reports.exploration import explored_json, show_explored
+from kvproof.search.findings import VERSION, check_writable, headline
+from kvproof.subjects.names import dialect_named
+from model.dialect import Dialect
+from model.manager.configuration import problem_of
+from model.program import Program, action_to_json
+from model.startup import below_minimum
+from specs.casefile import FORMAT, Found, TraceFile, write_trace
+from specs.exhaustive.abstract import Machine, Step
+from specs.exhaustive.abstract_space import AbstractSpace
+from specs.exhaustive.breadth import Exploration, Limits, breadth_first
+from specs.exhaustive.engine_space import EngineSpace
+from specs.exhaustive.instance import Instance, instance_of
+
+Mode = Literal["model", "abstract"]
+
+ADMITTED = {"model": "admitted", "abstract": "Admit"}
+"""What must have happened in a search that saw anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    rule: str
+    evidence: tuple[str, ...]
+    actions: tuple[dict[str, Any], ...]
+    trace: Path | None = None
+    """Trace file of the actions, where an engine can take them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """What an exhaustive search came to."""
+
+    mode: Mode
+    dialect: str
+    instance: str
+    """Blocks, requests, shared pages and hot blocks."""
+    complete: bool
+    states: int
+    transitions: int
+    depth: int
+    seconds: float
+    stopped: str | None
+    """Why not every state was seen, or what makes the search worthless; None if nothing does."""
+    violation: Violation | None
+    taken: Counter[str]
+    below_minimum: str | None = None
+    known: Counter[str] = field(default_factory=Counter)
+    waived: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        if self.violation is not None:
+            return "counterexample"
+        return "clean" if self.complete else "incomplete"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """An instance as the command line names it."""
+
+    blocks: int
+    requests: int
+    pages: int
+    hot: int
+
+    def __str__(self) -> str:
+        return f"{self.blocks}/{self.requests}/{self.pages}/{self.hot}"
+
+
+def explore_model(
+    instance: Instance, sizes: Sizes, limits: Limits, rules: tuple[Rule, ...], folder: Path
+) -> Explored:
+    """Search the model's own states; a violation is written to ``folder`` as a trace."""
+    space = EngineSpace(instance, rules)
+    seen = breadth_first(space, limits)
+    violation = None
+    if seen.violation is not None and seen.way is not None:
+        trace = _trace_of(instance, seen.violation, Program(instance.configuration, seen.way))
+        path = folder / f"{seen.violation.rule}-explore-{_file_name(instance.dialect, sizes)}.json"
+        write_trace(path, trace)
+        actions = tuple(action_to_json(action) for action in seen.way)
+        violation = Violation(seen.violation.rule, seen.violation.evidence, actions, path)
+    return _explored(
+        "model",
+        instance.dialect,
+        sizes,
+        seen,
+        violation,
+        space.taken,
+        below_minimum=below_minimum(instance.configuration, instance.dialect),
+        known=space.known,
+        waived=dict(instance.dialect.by_design),
+    )
+
+
+def explore_abstract(
+    sizes: Sizes, dialect: Dialect, limits: Limits, reduce: bool = True
+) -> Explored:
+    """Search the abstract machine."""
+    space = AbstractSpace(Machine(**asdict(sizes), dialect=dialect), reduce)
+    seen = breadth_first(space, limits)
+    violation = None
+    if seen.violation is not None and seen.way is not None:
+        actions = tuple(_step_json(step) for step in seen.way)
+        violation = Violation("I4", (seen.violation,), actions)
+    return _explored("abstract", dialect, sizes, seen, violation, space.taken)
+
+
+def _explored(
+    mode: Mode,
+    dialect: Dialect,
+    sizes: Sizes,
+    seen: Exploration[Any, Any],
+    violation: Violation | None,
+    taken: Counter[str],
+    **more: Any,
+) -> Explored:
+    stopped = seen.stopped
+    if seen.complete and not taken[ADMITTED[mode]]:
+        stopped = "no request was ever admitted: the pool is too small to show anything"
+    return Explored(
+        mode,
+        dialect.name,
+        str(sizes),
+        seen.complete and stopped is None,
+        seen.states,
+        seen.transitions,
+        seen.depth,
+        seen.seconds,
+        stopped,
+        violation,
+        taken,
+        **more,
+    )
+
+
+def _trace_of(instance: Instance, breach: Breach, program: Program) -> TraceFile:
+    subject = f"reference:{instance.dialect.name}"
+    found = Found(
+        breach.rule, breach.step, breach.evidence, subject, instance.dialect.name, None, VERSION
+    )
+    about = f"{breach.rule} broken by {subject}, in the fewest actions: {headline(breach)}"
+    return TraceFile(FORMAT, about, program, found, None)
+
+
+def _file_name(dialect: Dialect, sizes: Sizes) -> str:
+    return f"{dialect.name}-{str(sizes).replace('/', '-')}"
+
+
+PARAMETERS = {"Pop": ("request", "block"), "Complete": ("block",)}
+"""Of the abstract machine's actions; all others are of a request, or of a request's page."""
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    name, values = step
+    names = PARAMETERS.get(name, ("request", "page")[: len(values)])
+    return {"action": name, **dict(zip(names, values, strict=True))}
+
+
+def explore_command(
+    blocks: Annotated[int, typer.Option(min=2, max=10_000, help="The null block included.")],
+    requests: Annotated[int, typer.Option(min=1, max=64, help="That arrive in all.")],
+    pages: Annotated[int, typer.Option(min=1, max=1_000, help="That a hit reuses.")],
+    hot: Annotated[int, typer.Option(min=1, max=1_000, help="Blocks of a hot region.")],
+    dialect: Annotated[str, typer.Option(help="Dialect of the model.")],
+    mode: Annotated[
+        Mode, typer.Option(help="The model itself, or the abstract machine of specs/README.md.")
+    ] = "model",
+    block_size: Annotated[
+        int | None, typer.Option(min=1, max=1_000, help="Model only: tokens of a block; 2.")
+    ] = None,
+    host_blocks: Annotated[
+        int | None,
+        typer.Option(min=2, max=10_000, help="Model only; least of all dialects by default."),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000, help="Model only: tokens of a step; the hit's."),
+    ] = None,
+    below: Annotated[
+        bool, typer.Option("--below-minimum", help="Also where the engine would not start.")
+    ] = False,
+    rule: Annotated[str | None, typer.Option(help="Model only: judge one rule only.")] = None,
+    reduction: Annotated[
+        bool, typer.Option("--reduction/--no-reduction", help="Abstract only: up to renaming.")
+    ] = True,
+    time: Annotated[float, typer.Option(min=0.1, help="Seconds after which to give up.")] = 120.0,
+    max_states: Annotated[int | None, typer.Option(min=1)] = None,
+    out: OutOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Search all states of a small instance, breadth-first: complete, or a shortest violation."""
+    sizes, limits = Sizes(blocks, requests, pages, hot), Limits(time, max_states)
+    chosen = dialect_named(dialect)
+    given = {"--block-size": block_size, "--host-blocks": host_blocks, "--batch": batch}
+    if mode == "abstract":
+        _refuse({**given, "--rule": rule, "--below-minimum": below or None}, "model")
+        explored = explore_abstract(sizes, chosen, limits, reduction)
+    else:
+        _refuse({"--no-reduction": None if reduction else True}, "abstract")
+        rules = _rules(rule, chosen)
+        instance = instance_of(
+            chosen, blocks, requests, pages, hot, block_size or 2, host_blocks, batch
+        )
+        _check_start(instance, below)
+        folder = out or Path(read_settings(Path.cwd()).out)
+        check_writable(folder, "--out")
+        explored = explore_model(instance, sizes, limits, rules, folder)
+    finish(
+        explored.verdict,
+        json_output,
+        lambda: explored_json(explored),
+        lambda console: show_explored(console, explored),
+    )
+
+
+def _refuse(options: dict[str, object], mode: str) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise CouldNotRun(f"{name} is for --mode {mode} only: leave it out")
+
+
+def _rules(only: str | None, dialect: Dialect) -> tuple[Rule, ...]:
+    known = [rule.id for rule in RULES]
+    if only is not None and only not in known:
+        raise CouldNotRun(f"there is no rule {only!r}; there are {', '.join(known)}")
+    waived = dict(dialect.by_design)
+    if only in waived:
+        raise CouldNotRun(f"{only} is not judged under the dialect {dialect.name}: {waived[only]}")
+    return tuple(rule for rule in RULES if only in (None, rule.id))
+
+
+def _check_start(instance: Instance, below: bool) -> None:
+    problem = problem_of(instance.configuration)
+    if problem is not None:
+        raise CouldNotRun(f"no engine would start so: {problem}")
+    too_small = below_minimum(instance.configuration, instance.dialect)
+    if too_small is not None and not below:
+        raise CouldNotRun(
+            f"{instance.dialect.name} would not start: {too_small}; "
+            "take more, or say --below-minimum to explore it all the same"
+        )

@@ -1,0 +1,100 @@
+"""``kvproof replay``: run trace files on subjects."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvproof.commands.options import DialectOption, JsonOption, LoadOption, SubjectsOption, finish
+from kvproof.engines.vllm.environment import Load
+from kvproof.errors import CouldNotRun
+from kvproof.reports.as_json import replay_json
+from kvproof.reports.terminal import show_replayed
+from kvproof.search.replay import Replayed, not_replayed, replay, replay_scheduler, subjects_of
+from kvproof.subjects.names import dialect_named, open_scheduler, open_subject
+from kvproof.subjects.scheduler import SchedulerSubject
+from kvproof.subjects.subject import Level, Subject
+from specs.casefile import AnyTraceFile, SchedulerTraceFile, level_of, read_any_trace
+
+
+def replay_command(
+    trace: Annotated[list[Path], typer.Argument(help="Trace files.")],
+    subject: SubjectsOption = None,
+    dialect: DialectOption = None,
+    json_output: JsonOption = False,
+    load: LoadOption = "focused",
+) -> None:
+    """Replay traces: FIXED, FAILED or ERROR for each subject, those that it names by default."""
+    if dialect is not None:
+        dialect_named(dialect)
+    files = [(path, read_any_trace(path)) for path in trace]
+    replayed = list(_replay_all(files, subject, dialect, load))
+    verdict = "clean"
+    if any(entry.outcome == "ERROR" for entry in replayed) or not replayed:
+        verdict = "incomplete"
+    if any(not entry.as_expected and entry.outcome != "ERROR" for entry in replayed):
+        verdict = "counterexample"
+    finish(
+        verdict,
+        json_output,
+        lambda: replay_json(replayed),
+        lambda console: show_replayed(console, replayed),
+    )
+
+
+def _replay_all(
+    files: list[tuple[Path, AnyTraceFile]], names: list[str] | None, dialect: str | None, load: Load
+) -> Iterator[Replayed]:
+    with ExitStack() as stack:
+        subjects = _Subjects(stack, load, dialect, trusted=names is not None)
+        for path, trace in files:
+            named = names or list(subjects_of(trace))
+            if not named:
+                raise CouldNotRun(f"{path} names no subject: name one with --subject")
+            for name in named:
+                subject = subjects.opened(name, level_of(trace))
+                if isinstance(subject, CouldNotRun):
+                    if names:
+                        raise subject
+                    # a subject of the trace's that this machine cannot have
+                    yield not_replayed(path, trace, name, subject)
+                elif isinstance(trace, SchedulerTraceFile):
+                    assert isinstance(subject, SchedulerSubject)
+                    yield replay_scheduler(path, trace, subject)
+                else:
+                    assert not isinstance(subject, SchedulerSubject)
+                    yield replay(path, trace, subject, dialect)
+
+
+@dataclass(frozen=True, slots=True)
+class _Subjects:
+    """Opens each subject once for each level; one that cannot be had is the reason why."""
+
+    stack: ExitStack
+    load: Load
+    dialect: str | None
+    trusted: bool
+    """Whether the user named the subjects, and not a trace, which may come from anywhere: code in
+    a folder runs only if the user names the folder."""
+    known: dict[tuple[str, Level], Subject | SchedulerSubject | CouldNotRun] = field(
+        default_factory=dict
+    )
+
+    def opened(self, name: str, level: Level) -> Subject | SchedulerSubject | CouldNotRun:
+        if (name, level) not in self.known:
+            self.known[name, level] = self._open(name, level)
+        return self.known[name, level]
+
+    def _open(self, name: str, level: Level) -> Subject | SchedulerSubject | CouldNotRun:
+        if name.startswith("vllm@") and not self.trusted:
+            return CouldNotRun(f"the trace names a checkout; to run it, add --subject {name}")
+        try:
+            if level == "scheduler":
+                scheduler = open_scheduler(name, load=self.load, dialect=self.dialect)
+                return self.stack.enter_context(scheduler)
+            return self.stack.enter_context(open_subject(name, load=self.load))
+        except CouldNotRun as error:
+            return error

@@ -1,0 +1,1 @@
+"""Engines under test, a folder each."""

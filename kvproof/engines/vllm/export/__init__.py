@@ -1,0 +1,1 @@
+"""Stand-alone tests for vLLM, made from case files."""

@@ -1,0 +1,1 @@
+"""What runs in the engine's own interpreter, together with the model and the rules."""

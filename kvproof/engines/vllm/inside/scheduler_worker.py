@@ -1,0 +1,144 @@
+"""The worker at the level of the scheduler: whole engine steps, in the engine's interpreter.
+
+    → {"program": …, "release": "vllm-0.33.0", "responses": false, "shadow": true}
+    ← {"breaches": […], "steps": …, "goals": {…}, "responses": […], "failure": …, "seconds": …,
+       "shadow": null | {"calls": …, "states": …, "ended": null | "…"}}
+    ← {"refused": "…"}      the engine would not start with the program's setup
+
+    → {"efforts": true}
+    ← {"efforts": […]}      function calls of a step, after a short context and after a long one
+
+After the last action everything pending is completed, and all requests must end; what is done for
+that is answered too, behind the actions. A run ends at its first breach: what comes after it would
+only follow from it.
+"""
+
+import re
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from invariants.conformance.shadow import Shadow
+from invariants.scheduler.effort import efforts
+from invariants.scheduler.goals import GoalWatcher
+from invariants.scheduler.known import labelled
+from invariants.scheduler.progress import drain
+from invariants.scheduler.run import Response, Run
+from model.scheduler.actions import Action
+from model.scheduler.engine import Engine
+from model.scheduler.program import program_from_json
+from model.scheduler.setup import NotStartableError, SchedulerSetup
+
+NewEngine = Callable[[SchedulerSetup], Engine]
+NewShadow = Callable[[Any, str], Shadow | None]
+"""From an engine that did nothing yet and the name of a dialect."""
+
+OUT_OF_BLOCKS = re.compile(r"Cannot get \d+ free blocks from the pool")
+NUMBER = re.compile(r"=\d+")
+OWN_SOURCES = Path(__file__).resolve().parents[4]
+REFUSALS = (ValueError, NotImplementedError, AssertionError)
+"""What an engine raises when it does not want to start with a setup."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerRunner:
+    """Answers messages. ``source`` is where the engine's own modules lie.
+
+    ``could_not_run`` is what is raised when the way of loading does not reach.
+    """
+
+    new_engine: NewEngine
+    source: Path
+    could_not_run: tuple[type[Exception], ...] = ()
+    new_shadow: NewShadow = lambda _engine, _dialect: None
+
+    def __call__(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Run one program. What the engine raises is part of the answer; the rest propagates."""
+        if "efforts" in message:
+            return {"efforts": [asdict(effort) for effort in efforts(self.new_engine)]}
+        program = program_from_json(message["program"])
+        started = time.perf_counter()
+        try:
+            engine = self.new_engine(program.configuration)
+        except NotStartableError as error:
+            return {"refused": str(error)}
+        except REFUSALS as error:
+            if self._raised_at(error) is None:
+                raise
+            return {"refused": f"{type(error).__name__}: {error}"}
+        run = Run(program.configuration, engine)
+        watcher = GoalWatcher(run)
+        responses: list[Response] = []
+        if message["responses"]:
+            run.observers.append(lambda _, response: responses.append(response))
+        asked = message.get("shadow", False)
+        shadow = self.new_shadow(engine, message["release"]) if asked else None
+        if shadow is not None:
+            run.observers.append(partial(_compare, run, shadow))
+        failure = self._play(run, program.actions)
+        breaches = labelled(run, message["release"])
+        return {
+            "breaches": [
+                asdict(breach) | {"step": min(breach.step, len(program.actions))}
+                for breach in breaches
+            ],
+            "steps": run.steps,
+            "goals": dict(watcher.seen),
+            "responses": responses,
+            "failure": failure,
+            "seconds": time.perf_counter() - started,
+            "shadow": _followed(shadow) if asked else None,
+        }
+
+    def _play(self, run: Run, actions: tuple[Action, ...]) -> str | None:
+        """Play to the end or to the first breach; what the engine raises is one."""
+        try:
+            for action in actions:
+                run.do(action)
+                if run.breaches:
+                    return None
+            drain(run)
+        except self.could_not_run:
+            raise
+        except Exception as error:
+            place = self._raised_at(error)
+            if place is None:
+                raise
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            run.breach("I4" if OUT_OF_BLOCKS.search(text) else "I19", text, f"raised {place}")
+            return traceback.format_exc()
+        return None
+
+    def _raised_at(self, error: Exception) -> str | None:
+        """Where the engine raised it, or None: what our own code raises is no breach."""
+        frame, line = None, 0
+        for each, number in traceback.walk_tb(error.__traceback__):
+            if self._is_engine(each) or OWN_SOURCES in Path(each.f_code.co_filename).parents:
+                frame, line = each, number
+        if frame is None or not self._is_engine(frame):
+            return None
+        file = Path(frame.f_code.co_filename).relative_to(self.source)
+        return f"in {frame.f_code.co_name}, {file.as_posix()}:{line}"
+
+    def _is_engine(self, frame: FrameType) -> bool:
+        return self.source / "vllm" in Path(frame.f_code.co_filename).parents
+
+
+def _compare(run: Run, shadow: Shadow, *_: object) -> None:
+    """A difference between the engine and the model beside it is a breach of lockstep."""
+    if shadow.difference is not None:
+        run.breach("lockstep", *shadow.difference)
+
+
+def _followed(shadow: Shadow | None) -> dict[str, Any]:
+    """How far the model came; the reason why no farther is named without its numbers."""
+    if shadow is None:
+        return {"calls": 0, "states": 0, "ended": "the model has no such cache"}
+    ended = shadow.ended_because
+    kind = None if ended is None else NUMBER.sub("", ended).split(",")[0]
+    return {"calls": shadow.calls, "states": shadow.states, "ended": kind}

@@ -1,0 +1,194 @@
+"""Examine one program on a subject: lockstep with the reference, and the judge on every step."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import tee
+from random import Random
+from typing import Literal
+
+from invariants.manager.goals import GOALS, GoalWatcher, unreachable_goals
+from invariants.manager.judge import Judge, initial_snapshot
+from invariants.rules import RULES, Rule
+from invariants.violation import Breach
+from kvproof.errors import CouldNotRun
+from kvproof.levels.level import Examination
+from kvproof.levels.renaming import Renaming
+from kvproof.subjects.reference import ReferenceSubject
+from kvproof.subjects.subject import Level, Snapshots, Subject
+from model.dialect import Dialect
+from model.manager.session import Response, Session
+from model.program import Program
+from model.reference import ReferenceAllocator
+from model.snapshot import Digester, Snapshot
+from model.trace import Trace
+from specs.manager.generator import draw_program
+from specs.shrink import minimise
+
+Comparison = Literal["exact", "renamed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Examiner:
+    """Runs programs on a subject beside the reference under a dialect.
+
+    ``rules`` are those to judge; none means lockstep only.
+    """
+
+    subject: Subject
+    dialect: Dialect
+    rules: Sequence[Rule] = RULES
+    watch_goals: bool = True
+    comparison: Comparison = "exact"
+    """Whether block ids and the order of the free queue must be the reference's own, or may be
+    others as long as the subject behaves alike."""
+
+    @property
+    def level(self) -> Level:
+        return "manager"
+
+    @property
+    def waived(self) -> Mapping[str, str]:
+        """Rules that the dialect breaks by design, with the reason."""
+        return dict(self.dialect.by_design)
+
+    def draw(self, random: Random, actions: int) -> Program:
+        return draw_program(random, self.dialect, actions)
+
+    def minimise(self, program: Program, fails: Callable[[Program], bool]) -> Program:
+        fast = isinstance(self.subject, ReferenceSubject)
+        return minimise(program, fails, self.dialect, fast)
+
+    def unmet(self, seen: Counter[str]) -> tuple[str, ...]:
+        unreachable = unreachable_goals(self.dialect)
+        return tuple(goal for goal in GOALS if goal not in unreachable and not seen[goal])
+
+    def exact(self, rule: str) -> "Examiner":
+        """The same examiner, looking for one rule only."""
+        only = tuple(r for r in self.rules if r.id == rule)
+        return replace(self, rules=only, watch_goals=False)
+
+    def shrinkers(self, rule: str) -> tuple["Examiner", ...]:
+        """Whom to shrink a failing program on: the reference, which is faster, then the subject.
+
+        What comes out counts only if the subject breaks the rule too.
+        """
+        model = ReferenceSubject(self.dialect, None, "model")
+        return (replace(self.exact(rule), subject=model), self.exact(rule))
+
+    def examine(self, program: Program) -> Examination:
+        trace = None if self._is_the_reference else self.subject.run(program, self._needed)
+        return self.compare(program, trace)
+
+    def examine_many(self, programs: Iterable[Program]) -> Iterator[Examination]:
+        """Examine programs in order; the subject runs ahead of the reference."""
+        ours, theirs = tee(programs)
+        if self._is_the_reference:
+            for program in ours:
+                yield self.compare(program, None)
+            return
+        for trace in self.subject.run_many(theirs, self._needed):
+            yield self.compare(next(ours), trace)
+
+    @property
+    def _needed(self) -> Snapshots:
+        """What must come back from the subject to be compared."""
+        return "digests" if self.comparison == "exact" else "all"
+
+    @property
+    def _is_the_reference(self) -> bool:
+        """Whether the subject is the very model that it would be compared with."""
+        subject = self.subject
+        return isinstance(subject, ReferenceSubject) and subject.runs_as == self.dialect
+
+    def compare(self, program: Program, trace: Trace | None) -> Examination:
+        """Walk the reference beside a trace of the subject, up to the first difference."""
+        if trace is not None and trace.ending == "error":
+            raise CouldNotRun(f"{trace.subject} could not run a program: {trace.failure}")
+        result = Examination(program)
+        session = Session(
+            program.configuration, ReferenceAllocator(program.configuration, self.dialect)
+        )
+        judge = Judge(program.configuration, self.dialect, self.rules) if self.rules else None
+        goals = GoalWatcher(program.configuration, self.dialect)
+        before = initial_snapshot(program.configuration, self.dialect)
+        alike = self._comparer(trace)
+        for index, action in enumerate(program.actions):
+            response = session.do(action)
+            after = session.snapshot()
+            result.actions_run += 1
+            result.actions_moving += after != before
+            if trace is not None and not alike(index, response, after):
+                self._diverged(result, trace, index)
+                break
+            if judge is not None:
+                result.add(judge.judge(action, response, after))
+            if self.watch_goals:
+                goals.watch(before, action, response, after)
+            before = after
+            if session.dead:
+                break
+        result.goals = goals.seen
+        return result
+
+    def _comparer(self, trace: Trace | None) -> Callable[[int, Response, Snapshot], bool]:
+        """Whether a step of the subject is the reference's: to be asked for each step, in order."""
+        steps = trace.steps if trace is not None else ()
+        if self.comparison == "exact":
+            digester = Digester()
+            return lambda index, response, after: (
+                index < len(steps) and steps[index].digest == digester.digest(response, after)
+            )
+        renaming = Renaming(trace is not None and trace.program.configuration.hisparse)
+
+        def alike(index: int, response: Response, after: Snapshot) -> bool:
+            if index >= len(steps):
+                return False
+            step = steps[index]
+            assert step.snapshot is not None
+            return renaming.agrees((response, after), (step.response, step.snapshot))
+
+        return alike
+
+    def _diverged(self, result: Examination, trace: Trace, index: int) -> None:
+        """The subject answered differently: judge its own states, and report the difference."""
+        if index >= len(trace.steps) and trace.ending in ("crashed", "hung"):
+            rule = "crash" if trace.ending == "crashed" else "hang"
+            result.add([Breach(rule, index, (trace.failure or trace.ending,))])
+            return
+        own = self.subject.run(trace.program, "all")
+        if self.rules:
+            result.breaches = []
+            result.add(judge_trace(own, self.dialect, self.rules))
+        result.add([Breach("lockstep", index, self._difference(own, index))])
+
+    def _difference(self, own: Trace, index: int) -> tuple[str, ...]:
+        reference = ReferenceSubject(self.dialect, None, "model").run(own.program, "all")
+        if index >= len(own.steps) or index >= len(reference.steps):
+            return (
+                f"the model took {len(reference.steps)} actions, {own.subject} {len(own.steps)}",
+            )
+        mine, theirs = reference.steps[index], own.steps[index]
+        lines: list[str] = []
+        if repr(mine.response) != repr(theirs.response):
+            lines.append(f"model answers {mine.response}, {own.subject} {theirs.response}")
+        if mine.snapshot is not None and theirs.snapshot is not None:
+            for name, ours, other in zip(
+                mine.snapshot._fields, mine.snapshot, theirs.snapshot, strict=True
+            ):
+                if repr(ours) != repr(other):
+                    lines.append(f"{name} differs")
+        return tuple(lines) or (
+            "the digests differ once, and not again: the subject is not stable",
+        )
+
+
+def judge_trace(trace: Trace, dialect: Dialect, rules: Sequence[Rule] = RULES) -> list[Breach]:
+    """Judge a trace that holds the states: the breaches of its own steps."""
+    judge = Judge(trace.program.configuration, dialect, rules)
+    breaches: list[Breach] = []
+    for action, step in zip(trace.program.actions, trace.steps, strict=False):
+        if step.snapshot is None:
+            break
+        breaches += judge.judge(action, step.response, step.snapshot)
+    return breaches

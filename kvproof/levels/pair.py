@@ -1,0 +1,92 @@
+"""Two subjects in lockstep with each other."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import tee
+from random import Random
+
+from invariants.violation import Breach
+from kvproof.errors import CouldNotRun
+from kvproof.levels.level import Examination
+from kvproof.subjects.subject import Level, Subject
+from model.dialect import Dialect
+from model.program import Program
+from model.trace import Trace
+from specs.manager.generator import draw_program
+from specs.shrink import minimise
+
+DEATHS = {"crashed": "crash", "hung": "hang"}
+
+
+@dataclass(frozen=True, slots=True)
+class PairExaminer:
+    """Compares two subjects, answer for answer and state for state.
+
+    Programs are played against the reference under ``dialect``, that of the first subject.
+    """
+
+    subject: Subject
+    other: Subject
+    dialect: Dialect
+    watch_goals: bool = False
+
+    @property
+    def level(self) -> Level:
+        return "manager"
+
+    @property
+    def waived(self) -> Mapping[str, str]:
+        return dict(self.dialect.by_design)
+
+    def draw(self, random: Random, actions: int) -> Program:
+        return draw_program(random, self.dialect, actions)
+
+    def minimise(self, program: Program, fails: Callable[[Program], bool]) -> Program:
+        return minimise(program, fails, self.dialect, small_scopes=False)
+
+    def unmet(self, seen: Counter[str]) -> tuple[str, ...]:
+        return ()
+
+    def examine(self, program: Program) -> Examination:
+        return self.compare(program, self.subject.run(program), self.other.run(program))
+
+    def examine_many(self, programs: Iterable[Program]) -> Iterator[Examination]:
+        ours, first, second = tee(programs, 3)
+        traces = zip(self.subject.run_many(first), self.other.run_many(second), strict=True)
+        for one, two in traces:
+            yield self.compare(next(ours), one, two)
+
+    def compare(self, program: Program, one: Trace, two: Trace) -> Examination:
+        result = Examination(program)
+        result.actions_run = min(len(one.steps), len(two.steps))
+        for trace in (one, two):
+            if trace.ending == "error":
+                raise CouldNotRun(f"{trace.subject} could not run a program: {trace.failure}")
+            if trace.ending in DEATHS:
+                evidence = f"{trace.subject}: {trace.failure or trace.ending}"
+                result.add([Breach(DEATHS[trace.ending], 0, tuple(evidence.splitlines()))])
+        if result.breaches:
+            return result
+        for index in range(max(len(one.steps), len(two.steps))):
+            digests = [t.steps[index].digest if index < len(t.steps) else "" for t in (one, two)]
+            if digests[0] != digests[1]:
+                result.add([Breach("lockstep", index, self._difference(one, two, index))])
+                break
+        return result
+
+    @staticmethod
+    def _difference(one: Trace, two: Trace, index: int) -> tuple[str, ...]:
+        answers = [
+            t.steps[index].response if index < len(t.steps) else t.ending for t in (one, two)
+        ]
+        if answers[0] == answers[1]:
+            return (f"both answer {answers[0]}, and the states differ",)
+        told = zip((one, two), answers, strict=True)
+        return ("the answers differ", *(f"{trace.subject}: {answer}" for trace, answer in told))
+
+    def exact(self, rule: str) -> "PairExaminer":
+        return self
+
+    def shrinkers(self, rule: str) -> tuple["PairExaminer", ...]:
+        return (self,)

@@ -1,0 +1,152 @@
+"""Examine one program of whole engine steps: the rules are judged where it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, get_args, get_type_hints
+
+from invariants.rule_book import SCHEDULER_BY_DESIGN
+from invariants.scheduler.goals import GOALS, excluded_goals, unreachable_goals
+from invariants.violation import Breach
+from kvproof.errors import CouldNotRun
+from kvproof.levels.level import Examination
+from kvproof.subjects.scheduler import SchedulerSubject, SchedulerTrace
+from kvproof.subjects.subject import Level
+from model.dialect import Dialect
+from model.scheduler.legal import AT_LEAST_ONE
+from model.scheduler.program import Program
+from model.scheduler.setup import SchedulerSetup
+from specs.casefile import MAX_NUMBER, MAX_PARALLEL
+from specs.scheduler.generator import draw_program
+from specs.scheduler.shrink import minimise
+
+DEATHS = {"crashed": "crash", "hung": "hang"}
+DIGEST_CHARACTERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerExaminer:
+    """Runs programs on an engine's scheduler, with the ghost of a worker and of a store.
+
+    ``only`` is the one rule to look for, none for all. ``modes`` fixes fields of the setups that
+    are drawn. ``digests`` asks for those of the answers.
+    """
+
+    subject: SchedulerSubject
+    only: str | None = None
+    modes: Mapping[str, Any] = field(default_factory=dict)
+    watch_goals: bool = True
+    digests: bool = False
+
+    @property
+    def level(self) -> Level:
+        return "scheduler"
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.subject.dialect
+
+    @property
+    def waived(self) -> Mapping[str, str]:
+        """Rules that the release breaks by design, with the reason."""
+        return SCHEDULER_BY_DESIGN.get(self.dialect.name, {})
+
+    def draw(self, random: Random, actions: int) -> Program:
+        try:
+            return draw_program(random, actions, self.modes)
+        except ValueError as error:
+            raise CouldNotRun(f"no engine starts with what is fixed: {error}") from error
+
+    def examine(self, program: Program) -> Examination:
+        return self.examination(self.subject.run(program, responses=self.digests))
+
+    def examine_many(self, programs: Iterable[Program]) -> Iterator[Examination]:
+        for trace in self.subject.run_many(programs):
+            yield self.examination(trace)
+
+    def examination(self, trace: SchedulerTrace) -> Examination:
+        """What a trace comes to."""
+        if trace.ending == "error":
+            raise CouldNotRun(f"{trace.subject} could not run a program: {trace.failure}")
+        result = Examination(trace.program, steps=trace.steps, goals=trace.goals)
+        result.shadowed["calls"] = trace.shadowed_calls
+        result.shadowed["states"] = trace.shadowed_states
+        result.shadow_ended = trace.shadow_ended
+        if trace.ending == "refused":
+            result.refused = trace.failure
+            return result
+        if trace.ending in DEATHS:
+            evidence = (trace.failure or trace.ending).splitlines()
+            result.add([Breach(DEATHS[trace.ending], 0, tuple(evidence))])
+            return result
+        result.add(b for b in trace.breaches if self.only in (None, b.rule, b.known))
+        result.actions_run = len(trace.program.actions)
+        if trace.breaches:
+            result.actions_run = min(result.actions_run, trace.breaches[0].step + 1)
+        if self.digests:
+            result.digests = digests_of(trace)
+        return result
+
+    def exact(self, rule: str) -> SchedulerExaminer:
+        return replace(self, only=rule, watch_goals=False, digests=True)
+
+    def shrinkers(self, rule: str) -> tuple[SchedulerExaminer, ...]:
+        return (replace(self.exact(rule), digests=False),)
+
+    def minimise(self, program: Program, fails: Callable[[Program], bool]) -> Program:
+        return minimise(program, fails)
+
+    def unmet(self, seen: Counter[str]) -> tuple[str, ...]:
+        excluded = excluded_goals(self.modes) | unreachable_goals(self.dialect.name)
+        return tuple(goal for goal in GOALS if goal not in excluded and not seen[goal])
+
+
+def modes_of(settings: Iterable[str]) -> dict[str, Any]:
+    """Read ``FIELD=VALUE`` of a scheduler's setup; raises ``CouldNotRun``."""
+    hints = get_type_hints(SchedulerSetup)
+    modes: dict[str, Any] = {}
+    for setting in settings:
+        name, _, text = setting.partition("=")
+        if name not in hints:
+            raise CouldNotRun(f"--fix {setting}: a setting is one of {', '.join(hints)}")
+        kind = hints[name]
+        value = _number(setting, name, text) if kind is int else _word(setting, text, kind)
+        if modes.setdefault(name, value) != value:
+            raise CouldNotRun(f"--fix {setting}: {name} is fixed to something else already")
+    return modes
+
+
+def _word(setting: str, text: str, kind: Any) -> Any:
+    words: dict[str, Any] = {"true": True, "false": False} if kind is bool else {}
+    words |= {word: word for word in get_args(kind)}
+    if text not in words:
+        raise CouldNotRun(f"--fix {setting}: give {' or '.join(words)}")
+    return words[text]
+
+
+def _number(setting: str, name: str, text: str) -> int:
+    """One that a trace file may hold: what is found must be readable again."""
+    least = 1 if name in AT_LEAST_ONE else 0
+    most = MAX_PARALLEL if name == "num_resident_groups" else MAX_NUMBER
+    short = text.isdecimal() and len(text) <= len(str(most))
+    if not short or not least <= int(text) <= most:
+        raise CouldNotRun(f"--fix {setting}: give a number from {least} to {most}")
+    return int(text)
+
+
+def digests_of(trace: SchedulerTrace) -> tuple[str, ...]:
+    """A short fingerprint of the answer to each action, and one of all that came after them."""
+    count = len(trace.program.actions)
+    answers: list[object] = list(trace.responses[:count])
+    drained = trace.responses[count:]
+    return tuple(map(_digest, [*answers, drained] if drained else answers))
+
+
+def _digest(answer: object) -> str:
+    text = json.dumps(answer, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]

@@ -1,0 +1,118 @@
+"""Outcomes as JSON objects: the keys are a promise to those who read them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kvproof.gate.gate import GateResult
+from kvproof.proving import Proofs
+from kvproof.search.hunt import Finding, Outcome
+from kvproof.search.replay import Replayed
+from model.program import Program, action_to_json
+from model.scheduler.program import action_to_json as scheduler_action_to_json
+
+
+def outcome_json(outcome: Outcome, traces: dict[str, Path]) -> dict[str, Any]:
+    return {
+        "verdict": outcome.verdict,
+        "level": outcome.level,
+        "subject": outcome.subject,
+        "dialect": outcome.dialect,
+        "seed": outcome.seed,
+        "programs": outcome.programs,
+        "actions_run": outcome.actions_run,
+        "actions_moving": outcome.actions_moving,
+        "scheduler_steps": outcome.steps,
+        "shadowed": dict(outcome.shadowed),
+        "shadow_ends": dict(outcome.shadow_ends),
+        "seconds": round(outcome.seconds, 3),
+        "findings": [
+            _finding_json(finding, traces.get(finding.breach.rule)) for finding in outcome.findings
+        ],
+        "goals": dict(sorted(outcome.goals.items())),
+        "unmet_goals": list(outcome.unmet),
+        "known_defects": dict(outcome.known),
+        "waived_rules": outcome.waived,
+        "refused": dict(outcome.refused),
+        "unrepeated": dict(outcome.unrepeated),
+        "stopped": outcome.stopped,
+    }
+
+
+def _finding_json(finding: Finding, trace: Path | None) -> dict[str, Any]:
+    program = finding.program
+    if isinstance(program, Program):
+        actions = [action_to_json(action) for action in program.actions]
+    else:
+        actions = [scheduler_action_to_json(action) for action in program.actions]
+    return {
+        "rule": finding.breach.rule,
+        "actions": actions,
+        "actions_count": len(actions),
+        "first_bad_step": finding.breach.step,
+        "evidence": list(finding.breach.evidence),
+        "known": finding.breach.known,
+        "trace": None if trace is None else str(trace),
+    }
+
+
+def table_json(table: dict[int, dict[str, str]]) -> dict[str, Any]:
+    return {"rows": [{"free_blocks": free, "cells": cells} for free, cells in table.items()]}
+
+
+def replay_json(replayed: Sequence[Replayed]) -> dict[str, Any]:
+    return {
+        "traces": [
+            {
+                "trace": entry.trace,
+                "subject": entry.subject,
+                "outcome": entry.outcome,
+                "expected": entry.expected,
+                "first_changed_step": entry.first_changed_step,
+                "why": entry.why,
+            }
+            for entry in replayed
+        ]
+    }
+
+
+def proofs_json(proofs: Proofs) -> dict[str, Any]:
+    return {
+        "verdict": proofs.verdict,
+        "obligations": [
+            {
+                "id": result.id,
+                "rule": result.rule,
+                "verdict": result.verdict,
+                "expected": result.expected,
+                "ms": round(result.ms, 3),
+                "twin": result.twin,
+                "witness": result.witness
+                if isinstance(result.witness, str)
+                else dict(result.witness),
+            }
+            for result in proofs.results
+        ],
+        "proved": proofs.count("proved"),
+        "refuted": proofs.count("refuted"),
+        "unknown": proofs.count("unknown"),
+        "seconds": round(proofs.seconds, 3),
+        "assumption": proofs.assumption,
+    }
+
+
+def gate_json(result: GateResult) -> dict[str, Any]:
+    return {
+        "verdict": result.verdict,
+        "seconds": round(result.seconds, 3),
+        "stages": [
+            {
+                "name": stage.name,
+                "subject": stage.subject,
+                "verdict": stage.verdict,
+                "seconds": round(stage.seconds, 3),
+                "details": list(stage.details),
+            }
+            for stage in result.stages
+        ],
+    }

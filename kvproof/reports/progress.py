@@ -1,0 +1,28 @@
+"""Progress of a search on standard error; quiet when that is not a terminal."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from kvproof.search.hunt import Outcome
+from kvproof.search.hunt import Progress as Watcher
+
+
+@contextmanager
+def counting(title: str, total: int | None = None) -> Iterator[Watcher]:
+    """Show how many programs have run; yields the function to call after each."""
+    console = Console(stderr=True)
+    text = TextColumn("{task.description}", markup=False)
+    columns = (text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, disable=not console.is_terminal, transient=True
+    ) as bar:
+        task = bar.add_task(title, total=total)
+
+        def show(outcome: Outcome, doing: str = "", /) -> None:
+            description = f"{title}: {doing}" if doing else title
+            bar.update(task, completed=outcome.programs, description=description)
+
+        yield show

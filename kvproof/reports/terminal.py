@@ -1,0 +1,200 @@
+"""What people read: tables and findings, on a rich console."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from invariants.rule_book import sentence_of
+from kvproof.errors import CouldNotRun
+from kvproof.gate.gate import GateResult
+from kvproof.proving import Proofs
+from kvproof.reports.words import manager as describe
+from kvproof.reports.words import scheduler as describe_serving
+from kvproof.search.findings import VERSION
+from kvproof.search.hunt import Finding, Outcome
+from kvproof.search.replay import Replayed
+from kvproof.subjects.reference import ReferenceSubject
+from kvproof.subjects.scheduler import SchedulerSubject, SchedulerTrace
+from kvproof.subjects.subject import Subject
+from model.dialect import DIALECTS
+from model.program import Program
+from model.scheduler.program import Program as SchedulerProgram
+from model.trace import Trace
+
+STYLES = {
+    "clean": "green",
+    "counterexample": "bold red",
+    "incomplete": "yellow",
+    "FIXED": "green",
+    "FAILED": "bold red",
+    "ERROR": "yellow",
+}
+
+
+def show_outcome(
+    console: Console,
+    outcome: Outcome,
+    traces: dict[str, Path],
+    subject: Subject | SchedulerSubject,
+    model: Subject | None = None,
+) -> None:
+    """``model`` is what the subject was compared with; none is the reference under the dialect."""
+    for finding in outcome.findings:
+        trace = traces.get(finding.breach.rule)
+        show_finding(console, finding, outcome, trace, subject, model)
+    notes = [
+        *((f"not judged: {rule}: {why}", "dim") for rule, why in outcome.waived.items()),
+        *((f"known defect {d}, seen {n} times", "yellow") for d, n in outcome.known.items()),
+        *(
+            (f"{rule}, {n} times, and not again: the worker died of something else", "yellow")
+            for rule, n in outcome.unrepeated.items()
+        ),
+        *(
+            (f"not run, {n} times: the engine does not start: {why}", "yellow")
+            for why, n in outcome.refused.items()
+        ),
+        *((f"goal not met: {goal}", "yellow") for goal in outcome.unmet),
+        *(
+            (f"the model did not follow to the end, {n} times: {why}", "dim")
+            for why, n in outcome.shadow_ends.most_common()
+        ),
+    ]
+    if outcome.stopped:
+        notes.append((f"ended early: {outcome.stopped}", "yellow"))
+    for note, style in notes:
+        console.print(Text(note, style), soft_wrap=True)
+    console.print(_summary(outcome), soft_wrap=True)
+
+
+def _summary(outcome: Outcome) -> Text:
+    moving = f" ({outcome.actions_moving:,} moving)" if outcome.actions_moving else ""
+    steps, compared = "", f" against {outcome.against}"
+    if outcome.level == "scheduler":
+        steps, compared = f", {outcome.steps:,} scheduler steps", "'s scheduler"
+        if outcome.shadowed.total():
+            steps += f" ({outcome.shadowed['calls']:,} calls like the model's)"
+    return Text.assemble(
+        (outcome.verdict, STYLES[outcome.verdict]),
+        f"  {outcome.subject}{compared}, seed {outcome.seed}: "
+        f"{outcome.programs:,} programs, {outcome.actions_run:,} actions{moving}{steps} "
+        f"in {outcome.seconds:.1f} s",
+    )
+
+
+def show_finding(
+    console: Console,
+    finding: Finding,
+    outcome: Outcome,
+    trace: Path | None,
+    subject: Subject | SchedulerSubject,
+    model: Subject | None,
+) -> None:
+    versions = (outcome.subject, f"kvproof {VERSION}")
+    path = None if trace is None else str(trace)
+    sentence = sentence_of(finding.breach.rule, outcome.level)
+    if isinstance(subject, SchedulerSubject):
+        assert isinstance(finding.program, SchedulerProgram)
+        shown = describe_serving.describe_finding(
+            finding.breach,
+            sentence,
+            finding.program,
+            trace=_run_scheduler(subject, finding.program),
+            seed=outcome.seed,
+            versions=versions,
+            trace_path=path,
+        )
+    else:
+        assert isinstance(finding.program, Program)
+        dialect = DIALECTS[outcome.dialect]
+        model = model or ReferenceSubject(dialect, None, f"model {outcome.dialect}")
+        shown = describe.describe_finding(
+            finding.breach,
+            sentence,
+            finding.program,
+            model=_run(model, finding.program),
+            engine=_run(subject, finding.program),
+            seed=outcome.seed,
+            versions=versions,
+            trace_path=path,
+        )
+    for part in shown:
+        console.print(part, soft_wrap=isinstance(part, Text))
+    console.print()
+
+
+def _run(subject: Subject, program: Program) -> Trace:
+    try:
+        return subject.run(program, "all")
+    except CouldNotRun as error:  # it ran before: the finding is shown all the same
+        return Trace(subject.name, program, (), "error", str(error))
+
+
+def _run_scheduler(subject: SchedulerSubject, program: SchedulerProgram) -> SchedulerTrace:
+    try:
+        return subject.run(program, responses=True)
+    except CouldNotRun as error:
+        return SchedulerTrace(subject.name, program, "error", str(error))
+
+
+def show_table(console: Console, table: dict[int, dict[str, str]]) -> None:
+    shown = Table("free blocks")
+    for name in next(iter(table.values())):
+        shown.add_column(Text(name))
+    for free, cells in table.items():
+        shown.add_row(str(free), *cells.values())
+    console.print(shown)
+
+
+def show_replayed(console: Console, replayed: Sequence[Replayed]) -> None:
+    for entry in replayed:
+        surprising = entry.expected is not None and not entry.as_expected
+        expected = f", expected {entry.expected}" if surprising else ""
+        changed = ""
+        if entry.first_changed_step is not None:
+            changed = f"; first changed step: {entry.first_changed_step + 1}"
+        why = f"\n    {entry.why}" if entry.why else ""
+        line = Text.assemble(
+            (entry.outcome, STYLES[entry.outcome]),
+            f"{expected}  {Path(entry.trace).name} on {entry.subject}{changed}{why}",
+        )
+        console.print(line, soft_wrap=True)
+
+
+def show_proofs(console: Console, proofs: Proofs) -> None:
+    shown = Table("obligation", "rule", "verdict", "ms", "twin", "witness")
+    for result in proofs.results:
+        style = "green" if result.as_expected else "bold red"
+        witness = result.witness
+        if not isinstance(witness, str):
+            witness = " ".join(f"{name}={value}" for name, value in witness.items())
+        shown.add_row(
+            f"{result.id}: {result.sentence}" if result.sentence else result.id,
+            result.rule,
+            f"[{style}]{result.verdict}[/]",
+            f"{result.ms:.0f}",
+            result.twin or "",
+            escape(witness),
+        )
+    console.print(shown)
+    style = STYLES[proofs.verdict]
+    counts = ", ".join(f"{proofs.count(v)} {v}" for v in ("proved", "refuted", "unknown"))
+    console.print(
+        f"[{style}]{proofs.verdict}[/] in {proofs.seconds:.1f} s: {counts}. Green verdicts are as "
+        f"expected; every twin must be refuted. Assumed: {proofs.assumption}",
+        highlight=False,
+    )
+
+
+def show_gate(console: Console, result: GateResult) -> None:
+    shown = Table("stage", "subject", "verdict", "seconds", "details")
+    for stage in result.stages:
+        verdict = Text(stage.verdict, STYLES[stage.verdict])
+        seconds, details = f"{stage.seconds:.1f}", Text("\n".join(stage.details))
+        shown.add_row(stage.name, Text(stage.subject), verdict, seconds, details)
+    console.print(shown)
+    style = STYLES[result.verdict]
+    console.print(f"[{style}]{result.verdict}[/] in {result.seconds:.0f} s", highlight=False)

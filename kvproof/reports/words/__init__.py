@@ -1,0 +1,1 @@
+"""All human wording of findings."""

@@ -1,0 +1,1 @@
+"""Search: draw programs, examine them, and make small what breaks a rule."""

@@ -1,0 +1,181 @@
+"""Replay: run a trace file on a subject, and say whether it still fails."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kvproof.errors import CouldNotRun
+from kvproof.levels.level import Examination, Examining
+from kvproof.levels.manager import Examiner
+from kvproof.levels.scheduler import SchedulerExaminer
+from kvproof.search.findings import headline
+from kvproof.search.hunt import WORKER_RULES
+from kvproof.subjects.names import dialect_named
+from kvproof.subjects.reference import ReferenceSubject
+from kvproof.subjects.scheduler import SchedulerSubject
+from kvproof.subjects.subject import Subject
+from model.dialect import DIALECTS, Dialect
+from model.manager.session import Event, Response
+from model.startup import below_minimum
+from specs.casefile import AnyTraceFile, SchedulerTraceFile, TraceFile
+
+Result = Literal["FIXED", "FAILED", "ERROR"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How one trace went on one subject."""
+
+    trace: str
+    subject: str
+    outcome: Result
+    expected: Result | None
+    first_changed_step: int | None
+    """First action, from 0, that was answered differently than where the trace was found."""
+    why: str = ""
+    known: str | None = None
+    """The known defect of the subject's release that the trace shows, if it is one."""
+    starts: bool = True
+    """Whether the subject would start with the trace's configuration at all."""
+
+    @property
+    def as_expected(self) -> bool:
+        """Without an expectation of its own a trace must not fail, but for a known defect."""
+        if self.expected is not None:
+            return self.outcome == self.expected
+        return self.outcome == "FIXED" or self.known is not None
+
+
+def subjects_of(trace: AnyTraceFile) -> tuple[str, ...]:
+    """The subjects that a trace itself names."""
+    named: tuple[str, ...] = (trace.found.subject,) if trace.found is not None else ()
+    if trace.expect is not None:
+        named = (*trace.expect.fails, *trace.expect.passes)
+    return named
+
+
+def expected_of(trace: AnyTraceFile, subject: str) -> Result | None:
+    if trace.expect is None:
+        return None
+    if subject in trace.expect.fails:
+        return "FAILED"
+    return "FIXED" if subject in trace.expect.passes else None
+
+
+def rule_of(trace: AnyTraceFile) -> str | None:
+    """The rule that a trace is about; without one, any broken rule counts."""
+    if trace.expect is not None:
+        return trace.expect.rule
+    return trace.found.rule if trace.found is not None else None
+
+
+def replay(path: Path, trace: TraceFile, subject: Subject, dialect_name: str | None) -> Replayed:
+    """Run a trace on a subject; raises ``CouldNotRun`` when there is nothing to compare with."""
+    dialect = _dialect(trace, subject, dialect_name)
+    too_small = below_minimum(trace.program.configuration, dialect)
+    if too_small:
+        return _not_started(path, trace, subject.name, too_small)
+    try:
+        result = _examined(Examiner(subject, dialect, watch_goals=False), trace)
+        changed = first_changed_step(trace, subject)
+    except CouldNotRun as error:
+        return not_replayed(path, trace, subject.name, error)
+    return _replayed(path, trace, subject.name, result, changed)
+
+
+def replay_scheduler(path: Path, trace: SchedulerTraceFile, subject: SchedulerSubject) -> Replayed:
+    """Run a trace of whole engine steps on an engine."""
+    examiner = SchedulerExaminer(subject, watch_goals=False, digests=True)
+    try:
+        result = _examined(examiner, trace)
+    except CouldNotRun as error:
+        return not_replayed(path, trace, subject.name, error)
+    if result.refused is not None:
+        return _not_started(path, trace, subject.name, result.refused)
+    changed = first_difference(trace.digests, result.digests)
+    return _replayed(path, trace, subject.name, result, changed)
+
+
+def replay_nowhere(path: Path, subject: str, why: str) -> Replayed:
+    """A trace that is not for a subject at all."""
+    return Replayed(str(path), subject, "ERROR", None, None, why, starts=False)
+
+
+def first_difference(recorded: Sequence[object], replayed: Sequence[object]) -> int | None:
+    """The first answer that is another one; none if none was recorded."""
+    if not recorded:
+        return None
+    for index, (ours, theirs) in enumerate(zip(recorded, replayed, strict=False)):
+        if ours != theirs:
+            return index
+    shorter = min(len(recorded), len(replayed))
+    return shorter if len(recorded) != len(replayed) else None
+
+
+def _replayed(
+    path: Path, trace: AnyTraceFile, subject: str, result: Examination, changed: int | None
+) -> Replayed:
+    rule, expected = rule_of(trace), expected_of(trace, subject)
+    outcome: Result = "FAILED" if _fails(result, rule) else "FIXED"
+    why = "; ".join(
+        f"{b.rule}: {headline(b)}{f' (known defect {b.known})' if b.known else ''}"
+        for b in result.breaches
+    )
+    known = next((b.known for b in result.breaches if b.rule == rule), None)
+    return Replayed(str(path), subject, outcome, expected, changed, why, known)
+
+
+def _not_started(path: Path, trace: AnyTraceFile, subject: str, why: str) -> Replayed:
+    expected = expected_of(trace, subject)
+    return Replayed(str(path), subject, "ERROR", expected, None, why, starts=False)
+
+
+def not_replayed(path: Path, trace: AnyTraceFile, subject: str, error: CouldNotRun) -> Replayed:
+    expected = expected_of(trace, subject)
+    return Replayed(str(path), subject, "ERROR", expected, None, str(error))
+
+
+def _dialect(trace: TraceFile, subject: Subject, name: str | None) -> Dialect:
+    """The dialect that is named; else, where a trace was found, the one it was found with."""
+    found = trace.found
+    if name is None and found and found.subject == subject.name and found.dialect in DIALECTS:
+        name = found.dialect
+    if name is not None:
+        return dialect_named(name)
+    if subject.dialect is None:
+        raise CouldNotRun(f"{subject.name} has no dialect of its own: name one with --dialect")
+    return subject.dialect
+
+
+def _examined(examiner: Examining, trace: AnyTraceFile) -> Examination:
+    """A crash or hang counts when it comes again: workers die of other things too."""
+    result = examiner.examine(trace.program)
+    return examiner.examine(trace.program) if result.rules_broken & WORKER_RULES else result
+
+
+def _fails(result: Examination, rule: str | None) -> bool:
+    """Whether the rule is broken, or the subject did not live to show it."""
+    if rule is None:
+        return any(breach.known is None for breach in result.breaches)
+    return bool(result.rules_broken & {rule, *WORKER_RULES})
+
+
+def _essence(response: Response) -> list[Event]:
+    """A response without what only tells workers of residency, which every release does its way."""
+    return [event[:3] if event[0] == "step" else event for event in response]
+
+
+def first_changed_step(trace: TraceFile, subject: Subject) -> int | None:
+    """Compare the answers with those of the dialect in which the trace was found."""
+    names = [trace.found.dialect] if trace.found is not None else []
+    if trace.expect is not None:
+        names += [n.removeprefix("reference:") for n in trace.expect.fails if "reference:" in n]
+    if not names or names[0] not in DIALECTS:
+        return None
+    recorded = ReferenceSubject(DIALECTS[names[0]], None, "recorded").run(trace.program, "none")
+    replayed = subject.run(trace.program, "none")
+    ours, theirs = (
+        [_essence(step.response) for step in steps] for steps in (recorded.steps, replayed.steps)
+    )
+    return first_difference(ours, theirs)

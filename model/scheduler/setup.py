@@ -1,0 +1,56 @@
+"""The settings of one engine, at the scheduler level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Cache = Literal["full", "sliding", "mamba", "hisparse"]
+"""The groups of the cache: one of full attention; full and sliding window; full and Mamba in
+"align" mode; HiSparse (host source, indexer, resident and hot groups)."""
+
+
+class NotStartableError(ValueError):
+    """The engine would not start with this setup, for the reason given."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSetup:
+    """The settings of one engine.
+
+    ``num_blocks`` counts the null block; ``sliding_window`` is in tokens; ``hot_blocks`` is the
+    hot region of a request in each of the ``num_resident_groups``; ``long_prefill_threshold`` is
+    in tokens, 0 for none.  ``external_store`` adds a KV store that other engines fill, beside
+    HiSparse or alone.
+    """
+
+    cache: Cache
+    block_size: int
+    num_blocks: int
+    max_model_len: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    sliding_window: int = 0
+    num_resident_groups: int = 1
+    hot_blocks: int = 1
+    num_host_blocks: int = 0
+    prefix_caching: bool = True
+    async_scheduling: bool = False
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    long_prefill_threshold: int = 0
+    watermark_blocks: int = 0
+    reserve_full_isl: bool = True
+    external_store: bool = False
+    load_failure: Literal["recompute", "fail"] = "fail"
+
+    @property
+    def hisparse(self) -> bool:
+        return self.cache == "hisparse"
+
+
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """The fewest blocks of each pool with which one request of the longest length fits."""
+
+    gpu_blocks: int
+    host_blocks: int

@@ -1,0 +1,415 @@
+"""Trace files: a program, what it found and what it must do, as versioned, diffable JSON.
+
+A file is of the level of the manager, or it says ``"level": "scheduler"``: whole engine steps.
+A file may come from anywhere, so reading trusts nothing: whatever is wrong with it is one line
+that names the file, the place in it and what to do.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from operator import eq
+from pathlib import Path
+from types import GenericAlias
+from typing import Any, Literal, NoReturn, get_args
+
+from cattrs import BaseValidationError, Converter, ForbiddenExtraKeysError, transform_error
+from cattrs.gen import make_dict_structure_fn
+
+from invariants.rule_book import RULES_OF, Level
+from model.manager.actions import ACTIONS, Action, Arrive
+from model.manager.configuration import Configuration, problem_of
+from model.program import Program, action_to_json
+from model.scheduler.actions import ACTIONS as SCHEDULER_ACTIONS
+from model.scheduler.actions import Action as SchedulerAction
+from model.scheduler.actions import Arrive as SchedulerArrive
+from model.scheduler.legal import problem_of_program
+from model.scheduler.program import Program as SchedulerProgram
+from model.scheduler.program import action_to_json as scheduler_action_to_json
+from model.scheduler.setup import SchedulerSetup
+
+FORMAT = 1
+"""The format that this code writes, and the newest that it reads."""
+
+MAX_BYTES = 64_000_000
+MAX_ACTIONS = 100_000
+MAX_NUMBER = 1_000_000
+"""Largest number of a configuration (blocks, tokens) and of an action (indices, tokens)."""
+MAX_PARALLEL = 64
+"""Most workers, and most resident groups."""
+MAX_PROMPT_TOKENS = 10_000_000
+"""Most prompt tokens of all requests together."""
+MAX_SEED = 2**64 - 1
+
+DIGEST = re.compile(r"[0-9a-f]{1,64}")
+"""A digest is hexadecimal."""
+
+_ACTION_NAMES: dict[str, type] = {action.__name__: action for action in ACTIONS}
+_SCHEDULER_ACTION_NAMES: dict[str, type] = {a.__name__: a for a in SCHEDULER_ACTIONS}
+_PARALLEL = ("num_workers", "num_resident_groups")
+
+
+class TraceError(Exception):
+    """A trace file that cannot be read or written; one line says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How the program was found, and what it showed then."""
+
+    rule: str
+    step: int
+    """Index of the action after which it showed, from 0."""
+    evidence: tuple[str, ...]
+    subject: str
+    dialect: str
+    seed: int | None
+    """None when it was not drawn: written by hand, or measured."""
+    kvproof: str
+    """Version of kvproof."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """On which subjects, by name, the program must break the rule, and on which it must not."""
+
+    rule: str
+    fails: tuple[str, ...] = ()
+    passes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    format: int
+    about: str
+    """What it is, for a reader."""
+    program: Program
+    found: Found | None = None
+    expect: Expectation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerTraceFile:
+    """The same, of whole engine steps."""
+
+    format: int
+    about: str
+    program: SchedulerProgram
+    found: Found | None = None
+    expect: Expectation | None = None
+    digests: tuple[str, ...] = ()
+    """Of the engine's answer to each action, and to all that was done after the last one, where
+    the trace was found."""
+
+
+AnyTraceFile = TraceFile | SchedulerTraceFile
+
+
+def level_of(trace: AnyTraceFile) -> Level:
+    return "manager" if isinstance(trace, TraceFile) else "scheduler"
+
+
+# Writing
+
+
+def write_trace(path: Path, trace: AnyTraceFile) -> None:
+    """Write the whole file or leave what was there; raises ``TraceError``."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        content = format_trace(trace).encode()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            partial.write_bytes(content)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        raise TraceError(
+            f"cannot write trace {path} ({_reason(error)}): "
+            "choose a file in a folder that you may write to, with free space"
+        ) from error
+
+
+def format_trace(trace: AnyTraceFile) -> str:
+    """The file's text: every action is one line, and so is every field of the configuration."""
+    head: dict[str, Any] = {"format": trace.format}
+    head |= {"level": "scheduler"} if isinstance(trace, SchedulerTraceFile) else {}
+    head |= {"about": trace.about}
+    head |= {"found": asdict(trace.found)} if trace.found else {}
+    head |= {"expect": asdict(trace.expect)} if trace.expect else {}
+    lines = [f"{_quoted(key)}: {_indented(value, 1)}," for key, value in head.items()]
+    if isinstance(trace, SchedulerTraceFile):
+        told = [scheduler_action_to_json(action) for action in trace.program.actions]
+        lines += [f'"digests": {_quoted(trace.digests)},'] if trace.digests else []
+    else:
+        told = [action_to_json(action) for action in trace.program.actions]
+    configuration = _indented(asdict(trace.program.configuration), 2)
+    actions = ",\n      ".join(map(_quoted, told))
+    lines += [
+        '"program": {',
+        f'  "configuration": {configuration},',
+        f'  "actions": [\n      {actions}\n    ]' if actions else '  "actions": []',
+        "}",
+    ]
+    return "{\n  " + "\n  ".join(lines) + "\n}\n"
+
+
+def _quoted(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _indented(value: Any, level: int) -> str:
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    return text.replace("\n", "\n" + "  " * level)
+
+
+# Reading
+
+
+def read_trace(path: Path) -> TraceFile:
+    """Read and check a trace file of the level of the manager; raises ``TraceError``."""
+    trace = read_any_trace(path)
+    if not isinstance(trace, TraceFile):
+        raise _refused(path, "level", "this needs a trace of the level of the manager")
+    return trace
+
+
+def read_any_trace(path: Path) -> AnyTraceFile:
+    """Read and check a trace file; raises ``TraceError``."""
+    document = _load(path)
+    _check_format(path, document)
+    level = document.pop("level", "manager")
+    kind = _KINDS.get(level) if isinstance(level, str) else None
+    if kind is None:
+        raise _refused(path, "level", f"{_short(level)} is none of {', '.join(_KINDS)}")
+    try:
+        trace: AnyTraceFile = _CONVERTER.structure(document, kind)
+    except BaseValidationError as error:
+        problem, _, place = transform_error(error, "", _describe_problem)[0].rpartition(" @ ")
+        raise _refused(path, place.lstrip("."), problem) from error
+    for place, problem in _problems(trace):
+        raise _refused(path, place, problem)
+    return trace
+
+
+_KINDS: dict[str, type] = {"manager": TraceFile, "scheduler": SchedulerTraceFile}
+"""By level."""
+
+
+def _load(path: Path) -> Any:
+    """The JSON in the file, whatever it is."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"it has more than {MAX_BYTES} bytes")
+        if not content.strip():
+            raise ValueError("it is empty")
+        return json.loads(
+            content.decode(), parse_constant=_refuse_constant, object_pairs_hook=_without_repeats
+        )
+    except (OSError, ValueError) as error:
+        reason = _reason(error)
+    except RecursionError:
+        reason = "it is nested too deeply"
+    raise TraceError(f"cannot read trace {path} ({reason}): give a file that kvproof wrote")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 at byte {error.start}"
+    if isinstance(error, UnicodeEncodeError):
+        return "it holds text that is no valid Unicode"
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is not JSON, or cut off: line {error.lineno}, column {error.colno}: {error.msg}"
+    if isinstance(error, OSError):
+        return (error.strerror or str(error)).lower()
+    return str(error).splitlines()[0]
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"it is not JSON: {name} is no number")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"it has the key {json.dumps(key)} twice in one object")
+        found[key] = value
+    return found
+
+
+def _check_format(path: Path, document: Any) -> None:
+    found = document.get("format") if isinstance(document, dict) else None
+    if type(found) is not int or found < 1:
+        raise TraceError(
+            f'trace {path} has no "format": 1 at the top, so it is none of kvproof\'s: '
+            "give a file that kvproof wrote"
+        )
+    if found > FORMAT:
+        raise TraceError(
+            f"trace {path} has format {found}; this kvproof reads up to {FORMAT}: upgrade kvproof"
+        )
+
+
+def _refused(path: Path, place: str, problem: str) -> TraceError:
+    return TraceError(f"trace {path}: {place or 'the file'}: {problem}: correct it there")
+
+
+def _problems(trace: AnyTraceFile) -> Iterable[tuple[str, str]]:
+    """(place, problem) of whatever has the right types and is absurd all the same."""
+    yield from _problems_of_head(trace)
+    configuration, actions = trace.program.configuration, trace.program.actions
+    sizes = {name: value for name, value in asdict(configuration).items() if type(value) is int}
+    few = {name: sizes.pop(name) for name in _PARALLEL if name in sizes}
+    yield from _outside("program.configuration", sizes, MAX_NUMBER)
+    yield from _outside("program.configuration", few, MAX_PARALLEL)
+    if len(actions) > MAX_ACTIONS:
+        yield "program.actions", f"{len(actions)} actions are more than {MAX_ACTIONS}"
+    prompt_tokens = 0
+    for index, action in enumerate(actions):
+        numbers = {k: v for k, v in asdict(action).items() if type(v) in (int, bool)}
+        yield from _outside(f"program.actions[{index}]", numbers, MAX_NUMBER)
+        prompt_tokens += action.prompt if isinstance(action, (Arrive, SchedulerArrive)) else 0
+    if prompt_tokens > MAX_PROMPT_TOKENS:
+        yield "program.actions", f"{prompt_tokens} prompt tokens are more than {MAX_PROMPT_TOKENS}"
+    if isinstance(trace, TraceFile):
+        refused, place = problem_of(trace.program.configuration), "program.configuration"
+    else:
+        refused, place = problem_of_program(trace.program), "program"
+        yield from _wrong_digests(trace)
+    if refused is not None:
+        yield place, refused
+
+
+def _problems_of_head(trace: AnyTraceFile) -> Iterable[tuple[str, str]]:
+    rules = RULES_OF[level_of(trace)]
+    if trace.found is not None:
+        yield from _outside("found", {"step": trace.found.step}, MAX_ACTIONS)
+        yield from _outside("found", {"seed": trace.found.seed or 0}, MAX_SEED)
+        yield from _unknown_rule("found", trace.found.rule, rules)
+    if trace.expect is not None:
+        yield from _unknown_rule("expect", trace.expect.rule, rules)
+        for name in set(trace.expect.fails).intersection(trace.expect.passes):
+            yield "expect.passes", f"{name!r} cannot both fail and pass"
+
+
+def _unknown_rule(place: str, rule: str, rules: tuple[str, ...]) -> Iterable[tuple[str, str]]:
+    """A rule that nobody judges would never fail."""
+    if rule not in rules:
+        yield f"{place}.rule", f"there is no rule {rule!r}"
+
+
+def _wrong_digests(trace: SchedulerTraceFile) -> Iterable[tuple[str, str]]:
+    most = len(trace.program.actions) + 1
+    if len(trace.digests) > most:
+        yield "digests", f"{len(trace.digests)} digests are more than {most}"
+    for index, digest in enumerate(trace.digests):
+        if not DIGEST.fullmatch(digest):
+            yield f"digests[{index}]", f"{_short(digest)} is not hexadecimal"
+
+
+def _outside(place: str, numbers: dict[str, int], most: int) -> Iterable[tuple[str, str]]:
+    for name, value in numbers.items():
+        if not 0 <= value <= most:
+            yield f"{place}.{name}", f"{_short(value)} is not between 0 and {most}"
+
+
+# The converter: cattrs, but every value must already have its type.
+
+
+def _new_converter() -> Converter:
+    converter = Converter(forbid_extra_keys=True)
+    for plain in _WORDS:
+        converter.register_structure_hook(plain, _strict)
+    converter.register_structure_hook_func(_is_literal, _one_of)
+    converter.register_structure_hook_func(
+        lambda kind: kind == int | None,
+        lambda value, _: None if value is None else _strict(value, int),
+    )
+    converter.register_structure_hook_func(
+        lambda kind: isinstance(kind, GenericAlias) and kind.__origin__ is tuple,
+        lambda value, kind: _list(converter, value, get_args(kind)[0]),
+    )
+    for union, names in ((Action, _ACTION_NAMES), (SchedulerAction, _SCHEDULER_ACTION_NAMES)):
+        converter.register_structure_hook_func(partial(eq, union), _action_hook(converter, names))
+    for record in (
+        *(*ACTIONS, Configuration, Program, Found, Expectation, TraceFile),
+        *(*SCHEDULER_ACTIONS, SchedulerSetup, SchedulerProgram, SchedulerTraceFile),
+    ):
+        converter.register_structure_hook(record, _record_hook(converter, record))
+    return converter
+
+
+_WORDS: dict[type, str] = {
+    int: "a whole number",
+    str: "a text",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def _strict(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{_short(value)} is not {_WORDS[kind]}")
+    if isinstance(value, str):
+        value.encode()  # half a surrogate pair can be neither shown nor written
+    return value
+
+
+def _is_literal(kind: Any) -> bool:
+    return getattr(kind, "__origin__", None) is Literal
+
+
+def _one_of(value: Any, kind: Any) -> Any:
+    """One of a few words."""
+    if value not in get_args(kind):
+        raise TypeError(f"{_short(value)} is none of {', '.join(get_args(kind))}")
+    return value
+
+
+def _list(converter: Converter, value: Any, kind: Any) -> tuple[Any, ...]:
+    items: list[Any] = converter.structure(_strict(value, list), list[kind])
+    return tuple(items)
+
+
+def _record_hook(converter: Converter, record: type) -> Callable[[Any, Any], Any]:
+    structure: Callable[[Any, Any], Any] = make_dict_structure_fn(record, converter)
+    return lambda value, kind: structure(_strict(value, dict), kind)
+
+
+def _action_hook(converter: Converter, names: Mapping[str, type]) -> Callable[[Any, Any], Any]:
+    def action(value: Any, _: Any) -> Any:
+        fields = dict(_strict(value, dict))
+        name = fields.pop("action", None)
+        if type(name) is not str or name not in names:
+            raise TypeError(f"{_short(name)} is no action (known: {', '.join(names)})")
+        return converter.structure(fields, names[name])
+
+    return action
+
+
+def _describe_problem(error: BaseException, _: type | None) -> str:
+    if isinstance(error, ForbiddenExtraKeysError):
+        known = ", ".join(field.name for field in fields(error.cl) if field.init)
+        return f"unknown key {', '.join(map(_short, sorted(error.extra_fields)))} (known: {known})"
+    if isinstance(error, KeyError):
+        return "it is missing"
+    if isinstance(error, UnicodeEncodeError):
+        return _reason(error)
+    return str(error)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, (list, dict)):
+        return _WORDS[type(value)]
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+_CONVERTER = _new_converter()

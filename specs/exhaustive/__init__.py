@@ -1,0 +1,1 @@
+"""Exhaustive search of small instances, breadth-first."""

@@ -1,0 +1,1 @@
+"""The abstract machine in Promela and Murphi, and who runs it."""

@@ -1,1 +1,0 @@
-"""Exhaustive search of small instances, breadth-first over canonical states."""

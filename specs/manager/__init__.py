@@ -1,0 +1,1 @@
+"""Drawing and shrinking programs of the manager level."""

@@ -1,1 +1,0 @@
-"""Drawing and minimising programs of whole engine steps."""

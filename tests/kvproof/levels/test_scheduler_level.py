@@ -1,0 +1,719 @@
+"""Whole engine steps: what a worker answers, what becomes of it, and what people are told."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from invariants.rule_book import RULES_OF, SENTENCES, sentence_of
+from invariants.scheduler.run import Response
+from invariants.violation import Breach
+from kvproof.commands.search import check_defect
+from kvproof.engines.vllm.engine import Engine
+from kvproof.engines.vllm.environment import Load
+from kvproof.engines.vllm.inside.scheduler_worker import SchedulerRunner
+from kvproof.errors import CouldNotRun
+from kvproof.gate.gate import OWN_CORPUS, Gate, Profile
+from kvproof.gate.settings import Settings
+from kvproof.levels.scheduler import SchedulerExaminer, digests_of, modes_of
+from kvproof.reports.as_json import outcome_json
+from kvproof.reports.terminal import show_outcome
+from kvproof.reports.words.scheduler import call_of, describe_action, describe_finding
+from kvproof.search.findings import save_findings
+from kvproof.search.hunt import MAX_DEATHS, Outcome, soak
+from kvproof.search.replay import first_difference, replay_scheduler
+from kvproof.subjects.names import has_scheduler, open_scheduler
+from kvproof.subjects.scheduler import SchedulerSubject, SchedulerTrace
+from model.dialect import DIALECTS
+from model.scheduler.actions import (
+    Abort,
+    Action,
+    Arrive,
+    CompleteLoad,
+    CompleteTransfers,
+    Reset,
+    Step,
+)
+from model.scheduler.actions import Output as OutputAction
+from model.scheduler.engine import Engine as Scheduler
+from model.scheduler.program import Program, program_to_json
+from model.scheduler.setup import NotStartableError, SchedulerSetup
+from specs.casefile import SchedulerTraceFile, read_any_trace
+
+NEWEST, OLDEST = "vllm==0.33.0", "vllm==0.30.0"
+K1 = OWN_CORPUS / "k1-whole-steps.json"
+SETUP = SchedulerSetup("full", 4, 8, 16, 16, 2)
+PLAIN = Program(SETUP, (Arrive(prompt=9, output=2), Step(), Step()))
+
+
+@pytest.fixture(scope="module")
+def newest() -> Iterator[SchedulerSubject]:
+    with open_scheduler(NEWEST) as subject:
+        yield subject
+
+
+@pytest.fixture(scope="module")
+def oldest() -> Iterator[SchedulerSubject]:
+    with open_scheduler(OLDEST) as subject:
+        yield subject
+
+
+@pytest.fixture(scope="module")
+def k1() -> SchedulerTraceFile:
+    trace = read_any_trace(K1)
+    assert isinstance(trace, SchedulerTraceFile)
+    return trace
+
+
+# Real engines
+
+
+def test_a_plain_program_ends_and_every_action_is_answered(newest: SchedulerSubject) -> None:
+    trace = newest.run(PLAIN, responses=True)
+    assert (trace.ending, trace.breaches, trace.failure) == ("ended", (), None)
+    assert trace.responses[:2] == (
+        (("arrived", 0, 9, 2, 0),),
+        (("step", 1, ((0, 0, 9),), ()),),
+    )
+    assert ("ended", 0, "length") in [event for r in trace.responses[3:] for event in r]
+    assert trace.steps >= 2
+    assert newest.run(PLAIN).responses == ()
+
+
+def test_k1_is_a_raise_inside_an_allocation_on_the_release_that_has_it(
+    oldest: SchedulerSubject, newest: SchedulerSubject, k1: SchedulerTraceFile
+) -> None:
+    trace = oldest.run(k1.program, responses=True)
+    (breach,) = trace.breaches
+    assert (trace.ending, breach.rule, breach.step) == ("breached", "I4", len(k1.program.actions))
+    assert breach.evidence[0] == "ValueError: Cannot get 1 free blocks from the pool"
+    assert breach.evidence[1].startswith("raised in get_new_blocks, vllm/v1/core/block_pool.py:")
+    assert trace.failure is not None
+    assert trace.failure.startswith("Traceback")
+    assert newest.run(k1.program).ending == "ended"
+
+
+def test_no_action_of_k1_can_be_removed(oldest: SchedulerSubject, k1: SchedulerTraceFile) -> None:
+    actions = k1.program.actions
+    for index in range(len(actions)):
+        rest = replace(k1.program, actions=actions[:index] + actions[index + 1 :])
+        assert "I4" not in {breach.rule for breach in oldest.run(rest).breaches}, index
+
+
+def test_a_setup_that_the_engine_refuses_is_not_run(newest: SchedulerSubject) -> None:
+    trace = newest.run(replace(PLAIN, configuration=replace(SETUP, num_blocks=3)))
+    assert (trace.ending, trace.failure) == ("refused", "3 blocks; at least 5 needed")
+
+
+def test_a_soak_counts_steps_and_ends_after_so_many(newest: SchedulerSubject) -> None:
+    examiner = SchedulerExaminer(newest, None, {"cache": "full", "external_store": False}, False)
+    outcome = soak(examiner, 1, steps=200)
+    assert (outcome.verdict, outcome.level, outcome.findings) == ("clean", "scheduler", [])
+    assert 200 <= outcome.steps < 1_000
+    assert outcome.actions_run == 60 * outcome.programs
+    again = soak(examiner, 1, steps=200)
+    assert replace(again, seconds=0.0) == replace(outcome, seconds=0.0)
+
+
+def test_the_crash_is_found_saved_and_replayed(
+    oldest: SchedulerSubject, newest: SchedulerSubject, tmp_path: Path
+) -> None:
+    examiner = SchedulerExaminer(oldest, "I4", {"cache": "hisparse", "external_store": False})
+    outcome = soak(examiner, 1, programs=300, only="I4")
+    (finding,) = outcome.findings
+    assert (outcome.verdict, finding.breach.rule) == ("counterexample", "I4")
+    path = save_findings(outcome, tmp_path)["I4"]
+    assert path.name == "I4-scheduler-vllm-0.30.0-seed-1.json"
+    trace = read_any_trace(path)
+    assert isinstance(trace, SchedulerTraceFile)
+    failed, fixed = (replay_scheduler(path, trace, subject) for subject in (oldest, newest))
+    assert (failed.outcome, failed.first_changed_step) == ("FAILED", None)
+    assert (fixed.outcome, fixed.starts) == ("FIXED", True)
+    assert fixed.first_changed_step is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "expected"),
+    [(OLDEST, "FAILED", "FAILED"), (NEWEST, "FIXED", "FIXED")],
+)
+def test_a_trace_of_the_corpus_goes_as_it_expects(
+    name: str, outcome: str, expected: str, k1: SchedulerTraceFile
+) -> None:
+    with open_scheduler(name) as subject:
+        entry = replay_scheduler(K1, k1, subject)
+    assert (entry.outcome, entry.expected, entry.as_expected) == (outcome, expected, True)
+
+
+def test_a_trace_with_which_a_release_does_not_start_is_an_error(
+    newest: SchedulerSubject, k1: SchedulerTraceFile
+) -> None:
+    small = replace(k1.program.configuration, num_blocks=4)
+    trace = replace(k1, program=replace(k1.program, configuration=small))
+    entry = replay_scheduler(K1, trace, newest)
+    assert (entry.outcome, entry.starts, entry.as_expected) == ("ERROR", False, False)
+    assert "blocks; at least" in entry.why
+
+
+def test_the_reference_has_no_scheduler() -> None:
+    with pytest.raises(CouldNotRun, match="reference:eager has no scheduler: the reference is"):
+        open_scheduler("reference:eager")
+    assert not has_scheduler("reference:eager")
+    assert not has_scheduler("nonsense")
+    assert has_scheduler(NEWEST)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [NEWEST, OLDEST])
+def test_both_ways_of_loading_answer_alike(name: str) -> None:
+    drawn = [SchedulerExaminer.draw(_drawing(), Random(seed), 30) for seed in range(20)]
+    loads: tuple[Load, ...] = ("focused", "full")
+    answers = []
+    for load in loads:
+        with open_scheduler(name, load=load) as subject:
+            traces = [subject.run(program, responses=True) for program in drawn]
+        answers.append([(digests_of(trace), trace.breaches) for trace in traces])
+    assert answers[0] == answers[1]
+
+
+def _drawing() -> SchedulerExaminer:
+    """An examiner that only draws."""
+    return SchedulerExaminer(SchedulerSubject(_engine(Path(sys.executable)), DIALECTS["eager"]))
+
+
+def _engine(python: Path) -> Engine:
+    return Engine("fake", Path("/nowhere"), python, "focused")
+
+
+# What is raised, and by whom
+
+
+class FakeScheduler:
+    """A scheduler that has one request for ever; ``ask`` is what each step asks."""
+
+    steps_in_flight_max = 1
+
+    def __init__(self, ask: Callable[[], object]) -> None:
+        self.ask = ask
+
+    def add(self, request: object) -> None:
+        """It is there."""
+
+    def has_requests(self) -> bool:
+        return True
+
+    def statuses(self) -> dict[int, Any]:
+        return {}
+
+    def pool_states(self) -> tuple[Any, ...]:
+        return ()
+
+    def pending(self) -> Any:
+        return type("Nothing", (), {"__getattr__": lambda *_: ()})()
+
+    def schedule(self) -> Any:
+        return self.ask()
+
+
+class StandInCalled(RuntimeError):  # noqa: N818
+    """The way of loading does not reach."""
+
+
+@pytest.fixture
+def engine_module(tmp_path: Path) -> ModuleType:
+    """A module in the place of an engine's own."""
+    file = tmp_path / "vllm" / "core.py"
+    file.parent.mkdir()
+    file.write_text(
+        "def allocate():\n    raise ValueError('Cannot get 3 free blocks from the pool')\n"
+        "def index():\n    return {}['missing']\n"
+        "def call(function):\n    return function()\n"
+    )
+    spec = importlib.util.spec_from_file_location("core", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def answered(ask: Callable[[], object], source: Path) -> dict[str, Any]:
+    def new_engine(_: SchedulerSetup) -> Scheduler:
+        fake: Any = FakeScheduler(ask)
+        return fake  # type: ignore[no-any-return]
+
+    runner = SchedulerRunner(new_engine, source, (StandInCalled,))
+    message = {"program": program_to_json(PLAIN), "release": "vllm-0.33.0", "responses": True}
+    return json.loads(json.dumps(runner(message)))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("function", "rule", "evidence"),
+    [
+        (
+            "allocate",
+            "I4",
+            ["ValueError: Cannot get 3 free blocks from the pool",
+             "raised in allocate, vllm/core.py:2"],
+        ),
+        ("index", "I19", ["KeyError: 'missing'", "raised in index, vllm/core.py:4"]),
+    ],
+)  # fmt: skip
+def test_what_the_engine_raises_is_a_breach_of_the_action(
+    engine_module: ModuleType, tmp_path: Path, function: str, rule: str, evidence: list[str]
+) -> None:
+    answer = answered(getattr(engine_module, function), tmp_path)
+    (breach,) = answer["breaches"]
+    assert (breach["rule"], breach["step"], breach["evidence"]) == (rule, 1, evidence)
+    assert "Traceback" in answer["failure"]
+    assert len(answer["responses"]) == 1
+
+
+def our_own_fault() -> None:
+    raise KeyError("ours")
+
+
+def not_reached() -> None:
+    raise StandInCalled("torch.cuda")
+
+
+def test_what_our_own_code_raises_is_no_breach(engine_module: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="ours"):
+        answered(our_own_fault, tmp_path)
+    with pytest.raises(KeyError, match="ours"):  # the engine calls what is ours
+        answered(lambda: engine_module.call(our_own_fault), tmp_path)
+    with pytest.raises(StandInCalled):
+        answered(lambda: engine_module.call(not_reached), tmp_path)
+
+
+@pytest.mark.parametrize("kind", [NotStartableError, ValueError])
+def test_our_own_refusal_is_told_and_our_own_error_is_not(
+    kind: type[Exception], tmp_path: Path
+) -> None:
+    def refusing(_: SchedulerSetup) -> Scheduler:
+        raise kind("too small")
+
+    runner = SchedulerRunner(refusing, tmp_path)
+    message = {"program": program_to_json(PLAIN), "release": "vllm-0.33.0", "responses": False}
+    if kind is NotStartableError:
+        assert runner(message) == {"refused": "too small"}
+    else:
+        with pytest.raises(ValueError, match="too small"):
+            runner(message)
+
+
+def test_what_an_engine_refuses_when_it_is_made_is_told_as_such(
+    engine_module: ModuleType, tmp_path: Path
+) -> None:
+    runner = SchedulerRunner(lambda _: engine_module.allocate(), tmp_path)
+    message = {"program": program_to_json(PLAIN), "release": "vllm-0.33.0", "responses": False}
+    refused = "ValueError: Cannot get 3 free blocks from the pool"
+    assert runner(message) == {"refused": refused}
+
+
+# Workers that misbehave
+
+HELLO = 'import json, os, sys, time\nprint(json.dumps({"protocol": 1}), flush=True)\n'
+ANSWER = {
+    "breaches": [], "steps": 7, "goals": {"a goal": 2}, "responses": [], "failure": None,
+    "seconds": 0.1,
+}  # fmt: skip
+
+FakeEngine = Callable[..., SchedulerSubject]
+
+
+@pytest.fixture
+def fake_engine(tmp_path: Path) -> Iterator[FakeEngine]:
+    """A worker that does a statement for each message that it gets."""
+    opened: list[SchedulerSubject] = []
+
+    def start(statement: str, timeout: float = 10.0) -> SchedulerSubject:
+        python = tmp_path / "python"
+        loop = f"for line in sys.stdin:\n    message = json.loads(line)\n    {statement}\n"
+        python.write_text(f"#!{sys.executable}\n{HELLO}{loop}")
+        python.chmod(0o755)
+        opened.append(SchedulerSubject(_engine(python), DIALECTS["vllm-0.33.0"], timeout))
+        return opened[-1]
+
+    yield start
+    for subject in opened:
+        subject.close()
+
+
+def saying(message: object) -> str:
+    return f"print({json.dumps(json.dumps(message))}, flush=True)"
+
+
+def test_an_answer_becomes_a_trace(fake_engine: FakeEngine) -> None:
+    breach = {"rule": "I7", "step": 2, "evidence": ["a", "b"], "known": "K4"}
+    answer = ANSWER | {"breaches": [breach], "responses": [[["step", 1, [[0, 0, 4]], []]]]}
+    trace = fake_engine(saying(answer)).run(PLAIN, responses=True)
+    assert trace.ending == "breached"
+    assert trace.breaches == (Breach("I7", 2, ("a", "b"), "K4"),)
+    assert trace.responses == ((("step", 1, ((0, 0, 4),), ()),),)
+    assert (trace.steps, trace.goals) == (7, Counter({"a goal": 2}))
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"),
+    [
+        ({"error": "StandInCalled: x"}, "StandInCalled: x"),
+        ({"steps": 1}, "the worker's answer cannot be read: KeyError: 'breaches'"),
+        (ANSWER | {"breaches": [1]}, "the worker's answer cannot be read: TypeError: "),
+    ],
+)
+def test_an_answer_that_is_none_could_not_run(
+    fake_engine: FakeEngine, answer: object, failure: str
+) -> None:
+    subject = fake_engine(saying(answer))
+    trace = subject.run(PLAIN)
+    assert (trace.ending, (trace.failure or "")[: len(failure)]) == ("error", failure)
+    with pytest.raises(CouldNotRun, match="fake could not run a program"):
+        SchedulerExaminer(subject).examine(PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("statement", "ending", "rule"),
+    [("os._exit(3)", "crashed", "crash"), ("time.sleep(60)", "hung", "hang")],
+)
+def test_a_worker_that_dies_is_a_finding_placed_at_the_last_action(
+    fake_engine: FakeEngine, statement: str, ending: str, rule: str
+) -> None:
+    subject = fake_engine(statement, 0.3)
+    assert subject.run(PLAIN).ending == ending
+    examiner = SchedulerExaminer(subject, watch_goals=False)
+    assert examiner.examine(PLAIN).rules_broken == {rule}
+    if rule == "crash":
+        outcome = soak(examiner, 1, programs=MAX_DEATHS, actions=3)
+        (finding,) = outcome.findings
+        assert finding.breach.rule == "crash"
+        assert finding.breach.step == len(finding.program.actions) - 1
+
+
+def test_programs_that_the_engine_refuses_are_counted_and_are_not_clean(
+    fake_engine: FakeEngine,
+) -> None:
+    examiner = SchedulerExaminer(fake_engine(saying({"refused": "no HiSparse"})), watch_goals=False)
+    outcome = soak(examiner, 1, programs=5)
+    assert outcome.refused == Counter({"no HiSparse": 5})
+    assert outcome.verdict == "incomplete"
+    assert "not run, 5 times: the engine does not start: no HiSparse" in shown(outcome, examiner)
+    assert outcome_json(outcome, {})["refused"] == {"no HiSparse": 5}
+
+
+def test_a_known_defect_is_counted_and_is_no_finding(fake_engine: FakeEngine) -> None:
+    breach = {"rule": "I7", "step": 2, "evidence": ["a"], "known": "K4"}
+    examiner = SchedulerExaminer(
+        fake_engine(saying(ANSWER | {"breaches": [breach]})), watch_goals=False
+    )
+    outcome = soak(examiner, 1, programs=3)
+    assert (outcome.verdict, outcome.known) == ("clean", Counter({"K4": 3}))
+    assert outcome.steps == 21
+
+
+def test_an_unmet_goal_makes_a_run_incomplete(fake_engine: FakeEngine) -> None:
+    outcome = soak(SchedulerExaminer(fake_engine(saying(ANSWER))), 1, programs=3)
+    assert outcome.unmet
+    assert outcome.verdict == "incomplete"
+
+
+def shown(outcome: Outcome, examiner: SchedulerExaminer) -> str:
+    out = StringIO()
+    show_outcome(Console(file=out, width=120), outcome, {}, examiner.subject)
+    return out.getvalue()
+
+
+# The gate
+
+TINY = Profile(examples=1, programs=1, scheduler_programs=40, canary_examples=60)
+
+
+def gate_stage(name: str, subject: str, folder: Path, **settings: Any) -> tuple[str, str]:
+    gate = Gate(Settings(subjects=(NEWEST,), **settings), TINY, folder)
+    stages = {(stage, of): run for stage, of, run in gate.stages()}
+    verdict, details = stages[name, subject]()
+    return verdict, "\n".join(details)
+
+
+@pytest.mark.parametrize(
+    ("known", "verdict", "detail"),
+    [
+        ("K4", "clean", "known defect K4, seen 40 times"),
+        (None, "counterexample", "I16 after the last step: request 0 waits; kvproof replay "),
+    ],
+)
+def test_the_gate_counts_known_defects_and_is_red_for_others(
+    fake_engine: FakeEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    known: str | None,
+    verdict: str,
+    detail: str,
+) -> None:
+    breach = {"rule": "I16", "step": 99, "evidence": ["request 0 waits"], "known": known}
+    subject = fake_engine(saying(ANSWER | {"breaches": [breach]}))
+    monkeypatch.setattr("kvproof.gate.gate.open_scheduler", lambda *_, **__: subject)
+    monkeypatch.setattr(SchedulerExaminer, "unmet", lambda *_: ())
+    result, details = gate_stage("scheduler", NEWEST, tmp_path)
+    assert (result, detail in details) == (verdict, True), details
+    assert "40 programs, 280 scheduler steps" in details
+
+
+def test_the_gate_has_a_canary_of_whole_steps(tmp_path: Path) -> None:
+    canaries = ("reference:eager", OLDEST, NEWEST)
+    verdict, details = gate_stage("scheduler canary", OLDEST, tmp_path, canaries=canaries)
+    assert (verdict, details[:20]) == ("clean", "I4 seen to fail, in ")
+    verdict, details = gate_stage("scheduler canary", NEWEST, tmp_path, canaries=canaries)
+    assert verdict == "counterexample"
+    assert f"{NEWEST} is known to break I4, and nothing was found in 60 programs" in details
+    with pytest.raises(KeyError):
+        gate_stage("scheduler canary", "reference:eager", tmp_path, canaries=canaries)
+
+
+def test_a_step_costs_as_much_after_a_long_context(
+    oldest: SchedulerSubject, newest: SchedulerSubject
+) -> None:
+    assert {effort.cache for effort in newest.efforts()} == {"full", "sliding", "mamba", "hisparse"}
+    assert not any(effort.grows for effort in newest.efforts())
+    assert all(effort.grows for effort in oldest.efforts())
+    assert "I18" in SchedulerExaminer(oldest).waived
+    assert not SchedulerExaminer(newest).waived
+
+
+@pytest.mark.parametrize(
+    ("dialect", "long", "verdict", "detail"),
+    [
+        ("vllm-0.33.0", 100, "clean", "1 caches and schedulers"),
+        ("vllm-0.33.0", 200, "counterexample", "I18: full, asynchronous: 100 calls after 16 pages"),
+        ("vllm-0.30.0", 200, "clean", "I18 is not judged: 0.30.0 walks all pages"),
+    ],
+)
+def test_the_gate_is_red_where_effort_grows_but_by_design(
+    fake_engine: FakeEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dialect: str,
+    long: int,
+    verdict: str,
+    detail: str,
+) -> None:
+    effort = {"cache": "full", "asynchronous": True, "short": 100, "long": long}
+    subject = fake_engine(saying({"efforts": [effort]}))
+    subject.dialect = DIALECTS[dialect]
+    monkeypatch.setattr("kvproof.gate.gate.open_scheduler", lambda *_, **__: subject)
+    result, details = gate_stage("effort", NEWEST, tmp_path)
+    assert (result, detail in details) == (verdict, True), details
+
+
+def test_an_effort_that_cannot_be_counted_is_one_clear_line(fake_engine: FakeEngine) -> None:
+    with pytest.raises(CouldNotRun, match="fake could not count its effort: KeyError: 1"):
+        fake_engine(saying({"error": "KeyError: 1"})).efforts()
+
+
+def test_the_corpus_of_the_gate_holds_traces_of_both_levels(tmp_path: Path) -> None:
+    verdict, details = gate_stage("corpus", NEWEST, tmp_path)
+    assert verdict == "clean", details
+    trace = json.loads(K1.read_text())
+    trace["expect"] = {"rule": "I4", "fails": [NEWEST], "passes": []}
+    (tmp_path / "wrong.json").write_text(json.dumps(trace))
+    verdict, details = gate_stage("corpus", NEWEST, tmp_path, corpus=str(tmp_path))
+    assert verdict == "counterexample"
+    assert "wrong.json: FIXED, expected FAILED" in details
+
+
+# Words
+
+
+def test_every_rule_that_can_be_reported_has_a_sentence() -> None:
+    for level, rules in RULES_OF.items():
+        for rule in rules:
+            assert sentence_of(rule, level).endswith(".")
+    assert {"I15", "I17", "I18"} <= SENTENCES.keys()
+    assert sentence_of("I16") != sentence_of("I16", "scheduler")
+
+
+ACTIONS: list[tuple[Action, Response, str]] = [
+    (
+        Arrive(prompt=4, output=2),
+        (("arrived", 3, 1, 2, 0),),
+        "add request 3: 1 prompt token, 2 to generate",
+    ),
+    (
+        Arrive(family=1, shared=5, prompt=7, salt=1, priority=2, stored=6, lost=1, delays=1),
+        (("arrived", 3, 7, 1, 6),),
+        "add request 3: 7 prompt tokens, 1 to generate, the first 6 in the store (5 tokens of "
+        "family 1, salt 1, priority 2, loaded within a step, known after 1 look-up, the last 1 "
+        "page lost at first)",
+    ),
+    (Arrive(shared=2, prompt=7), (("idle",),), "Arrive(shared=2, prompt=7): not possible now"),
+    (
+        Step(),
+        (("output", 1), ("ended", 0, "length"), ("step", 3, ((1, 4, 2), (2, 0, 1)), ())),
+        "update from the output of step 1; request 0 ended: length; "
+        "schedule step 3 → request 1: 2 tokens from 4, request 2: 1 token from 0",
+    ),
+    (
+        Step(),
+        (("step", 3, (), (4, 5)),),
+        "schedule step 3 → nothing; preempts request 4, 5",
+    ),
+    (OutputAction(), (("output", 2),), "update from the output of step 2"),
+    (CompleteTransfers(9), (("transferred", (4, 5)),), "host transfers complete: 4, 5"),
+    (CompleteLoad(), (("loaded", 1, None),), "the load of request 1 is done"),
+    (
+        CompleteLoad(),
+        (("loaded", 1, 8),),
+        "the load of request 1 is done, and failed from token 8 on",
+    ),
+    (Abort(1), (("ended", 2, "abort"),), "request 2 ended: abort"),
+    (Reset(), (("reset", False, True),), "reset the prefix cache → done"),
+    (
+        Reset(True),
+        (("reset", True, False),),
+        "reset the prefix cache, preempting all that runs → refused",
+    ),
+]
+
+
+@pytest.mark.parametrize(("action", "response", "text"), ACTIONS, ids=lambda case: str(case)[:30])
+def test_an_action_is_told_in_the_words_of_the_scheduler(
+    action: Action, response: Response, text: str
+) -> None:
+    assert describe_action(action, response) == text
+
+
+def test_an_action_without_an_answer_is_told_as_it_was_written() -> None:
+    assert call_of(Step()) == "Step()"
+    assert call_of(Arrive(prompt=3, asynchronous=True)) == "Arrive(prompt=3, asynchronous=True)"
+
+
+REPORT = """\
+I4 (known defect K1)  An allocation takes at most what the predictor promised, and never raises.
+first failing step: after the last action, the 5th
+  ValueError: Cannot get 1 free blocks from the pool
+  raised in get_new_blocks, vllm/v1/core/block_pool.py:676
+configuration: cache=hisparse, block_size=4, num_blocks=13, max_model_len=17, \
+max_num_batched_tokens=5, max_num_seqs=1, num_resident_groups=2, num_host_blocks=7
+1  add request 0: 16 prompt tokens, 1 to generate
+2  schedule step 1 → request 0: 5 tokens from 0
+3  update from the output of step 1; schedule step 2 → request 0: 5 tokens from 5
+4  host transfers complete: 0, 1
+5  update from the output of step 2; schedule step 3 → request 0: 5 tokens from 10
+>  then everything that is pending is completed, and steps go on:
+   update from the output of step 3; schedule step 4 → nothing; preempts request 0
+   host transfers complete: 2
+   update from the output of step 4
+   a step raised ValueError: Cannot get 1 free blocks from the pool
+seed 1, vllm==0.30.0
+replay it: kvproof replay k1.json --subject vllm==0.30.0"""
+
+
+def test_a_finding_is_told_like_this(oldest: SchedulerSubject, k1: SchedulerTraceFile) -> None:
+    trace = oldest.run(k1.program, responses=True)
+    assert k1.found is not None
+    out = StringIO()
+    console = Console(file=out, width=200)
+    for part in describe_finding(
+        trace.breaches[0],
+        sentence_of("I4", "scheduler"),
+        k1.program,
+        trace=trace,
+        seed=1,
+        versions=(OLDEST,),
+        trace_path="k1.json",
+    ):
+        console.print(part)
+    assert "\n".join(line.rstrip() for line in out.getvalue().splitlines()) == REPORT
+
+
+def test_a_long_drain_is_cut_and_a_raise_is_told_at_its_action() -> None:
+    drained: Response = (("output", 1),)
+    trace = SchedulerTrace("x", PLAIN, "breached", responses=(*PLAIN_RESPONSES, *[drained] * 40))
+    text = told(Breach("I16", 3, ("request 0 waits",)), trace)
+    assert "… and so on, 16 times more" in text
+    failure = "Traceback (most recent call last):\nKeyError: 1"
+    raised = SchedulerTrace("x", PLAIN, "breached", failure, responses=PLAIN_RESPONSES[:2])
+    assert ">3  Step() → raised KeyError: 1" in told(Breach("I19", 2, ("seen",), "K9"), raised)
+    assert "I19 (known defect K9)" in told(Breach("I19", 2, ("seen",), "K9"), raised)
+
+
+PLAIN_RESPONSES: tuple[Response, ...] = (
+    (("arrived", 0, 9, 2, 0),),
+    (("step", 1, ((0, 0, 9),), ()),),
+    (("output", 1), ("step", 2, ((0, 9, 1),), ())),
+)
+
+
+def told(breach: Breach, trace: SchedulerTrace) -> str:
+    out = StringIO()
+    console = Console(file=out, width=120)
+    for part in describe_finding(breach, "A sentence.", PLAIN, trace=trace):
+        console.print(part)
+    return out.getvalue()
+
+
+# Small parts
+
+
+def test_settings_are_read_by_their_type() -> None:
+    given = ("cache=hisparse", "num_blocks=20", "external_store=false", "policy=priority")
+    assert modes_of(given) == {
+        "cache": "hisparse",
+        "num_blocks": 20,
+        "external_store": False,
+        "policy": "priority",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        (("block_size=0",), "give a number from 1 to 1000000"),
+        (("num_blocks=1000000000000",), "give a number from 0 to 1000000"),
+        (("max_model_len=" + "9" * 5_000,), "give a number from 0 to 1000000"),
+        (("num_resident_groups=65",), "give a number from 1 to 64"),
+        (("num_blocks=-1",), "give a number from 0 to 1000000"),
+        (("hot_blocks=two",), "give a number from 1 to 1000000"),
+        (("cache=full", "cache=hisparse"), "cache is fixed to something else already"),
+        (("cache=banana",), "give full or sliding or mamba or hisparse"),
+    ],
+)
+def test_a_setting_that_no_trace_could_hold_is_refused(given: tuple[str, ...], answer: str) -> None:
+    with pytest.raises(CouldNotRun, match=answer):
+        modes_of(given)
+
+
+def test_a_defect_is_looked_for_only_in_releases_known_to_have_it() -> None:
+    for known in ("K2", "I4", None):
+        check_defect(known, "vllm-0.33.0")
+    with pytest.raises(CouldNotRun, match=r"K1 is no known defect of vllm-0\.33\.0"):
+        check_defect("K1", "vllm-0.33.0")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "replayed", "index"),
+    [((), ("a",), None), (("a",), ("a",), None), (("a",), ("a", "b"), 1), (("a", "b"), ("c",), 0)],
+)
+def test_the_first_answer_that_changed_is_found(
+    recorded: tuple[str, ...], replayed: tuple[str, ...], index: int | None
+) -> None:
+    assert first_difference(recorded, replayed) == index
+
+
+def test_the_drain_has_one_digest_of_its_own() -> None:
+    answers = PLAIN_RESPONSES
+    alone = digests_of(SchedulerTrace("x", PLAIN, "ended", responses=answers))
+    drained = digests_of(SchedulerTrace("x", PLAIN, "ended", responses=answers + answers[1:]))
+    assert (len(alone), len(drained)) == (3, 4)
+    assert drained[:3] == alone
