@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from model.dialect import Dialect
 from model.manager.actions import Action, Admit, Arrive, CompleteTransfers, EndStep, Extend, Finish
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.program import Program
 from model.startup import minimum_blocks, minimum_host_blocks
 
@@ -26,7 +27,7 @@ class Family:
     unit: str
     sizes: tuple[int, ...]
 
-    def program(self, size: int, dialect: Dialect) -> Program:
+    def program(self, size: int, dialect: Dialect) -> ManagerProgram:
         return pool_program(size) if self is POOL else context_program(size, dialect)
 
 
@@ -43,7 +44,7 @@ CONTEXT = Family(
 )
 
 
-def pool_program(num_blocks: int) -> Program:
+def pool_program(num_blocks: int) -> ManagerProgram:
     """The same few requests at a time, in two pools of this size: most blocks lie free."""
     configuration = Configuration(
         block_size=BLOCK_SIZE, num_blocks=num_blocks, num_host_blocks=num_blocks
@@ -62,7 +63,7 @@ def _short_lives() -> Iterator[Action]:
         yield Finish()
 
 
-def context_program(pages: int, dialect: Dialect) -> Program:
+def context_program(pages: int, dialect: Dialect) -> ManagerProgram:
     """Requests as long as the engine takes them, in pools somewhat above its start-up minimum."""
     shape = Configuration(
         block_size=BLOCK_SIZE,

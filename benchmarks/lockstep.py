@@ -31,8 +31,8 @@ from kvproof.search.hunt import draw_programs
 from kvproof.subjects.manager import EngineSubject
 from kvproof.subjects.names import open_subject
 from model.dialect import Dialect
+from model.manager.program import ManagerProgram
 from model.manager.session import Session
-from model.program import Program
 from model.reference import ReferenceAllocator
 from specs.manager.generator import draw_program
 
@@ -88,7 +88,7 @@ class Bench:
     dialect: Dialect
     repeats: int
 
-    def ways(self) -> dict[str, Callable[[Sequence[Program]], int]]:
+    def ways(self) -> dict[str, Callable[[Sequence[ManagerProgram]], int]]:
         """Each way to run programs; all answer with the number of actions taken."""
         plain = Examiner(self.engine, self.dialect, rules=(), watch_goals=False)
         judged = Examiner(self.engine, self.dialect, rules=RULES, watch_goals=True)
@@ -99,11 +99,11 @@ class Bench:
             JUDGED: lambda programs: clean(judged.examine_many(programs)),
         }
 
-    def _engine_alone(self, programs: Sequence[Program]) -> int:
+    def _engine_alone(self, programs: Sequence[ManagerProgram]) -> int:
         """The worker captures no states: it runs the engine and tells what it answered."""
         return sum(len(trace.steps) for trace in self.engine.run_many(programs, "none"))
 
-    def _reference_alone(self, programs: Sequence[Program]) -> int:
+    def _reference_alone(self, programs: Sequence[ManagerProgram]) -> int:
         taken = 0
         for program in programs:
             allocator = ReferenceAllocator(program.configuration, self.dialect)
@@ -114,7 +114,7 @@ class Bench:
         return taken
 
     def measure(
-        self, programs: Sequence[Program], ways: Iterable[str] | None = None
+        self, programs: Sequence[ManagerProgram], ways: Iterable[str] | None = None
     ) -> dict[str, Measurement]:
         """Run the programs in every way, then all again: a busy machine slows all ways alike."""
         chosen = {way: run for way, run in self.ways().items() if ways is None or way in ways}
@@ -167,17 +167,19 @@ def clean(results: Iterable[Examination]) -> int:
     actions = 0
     for result in results:
         actions += result.actions_run
-        for breach in result.breaches:
-            if not breach.known:
-                raise CouldNotRun(f"not a clean run, so not a measurement: {breach}")
+        for violation in result.violations:
+            if not violation.known:
+                raise CouldNotRun(f"not a clean run, so not a measurement: {violation}")
     return actions
 
 
-def drawn(dialect: Dialect, options: argparse.Namespace) -> tuple[list[Program], Measurement]:
+def drawn(
+    dialect: Dialect, options: argparse.Namespace
+) -> tuple[list[ManagerProgram], Measurement]:
     """Draw the programs, as ``kvproof soak`` does, and say what that took."""
     walls: list[float] = []
 
-    def draw(random: Random, actions: int) -> Program:
+    def draw(random: Random, actions: int) -> ManagerProgram:
         return draw_program(random, dialect, actions)
 
     for _ in range(options.repeats):

@@ -157,8 +157,8 @@ def judged(running: int, shadowed: str | None = None) -> float:
             run.do(CompleteTransfers(len(run.transfers)))
         run.do(Output())
     spent = time.process_time() - started
-    if run.breaches or (shadow is not None and not shadow.follows):
-        sys.exit(f"not a clean run: {run.breaches or (shadow and shadow.difference)}")
+    if run.violations or (shadow is not None and not shadow.follows):
+        sys.exit(f"not a clean run: {run.violations or (shadow and shadow.difference)}")
     if installation is not None:
         installation.remove()
     return spent / run.steps

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Breach:
+class Violation:
     """A rule that a trace broke."""
 
     rule: str

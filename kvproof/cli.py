@@ -42,7 +42,7 @@ from kvproof.search.findings import VERSION, check_writable
 from kvproof.subjects.names import open_subject
 from kvproof.subjects.registry import add_subject, registered_subjects, remove_subject
 from model.dialect import DIALECTS
-from specs.casefile import TraceError, read_any_trace
+from specs.casefile import CaseFileError, read_case
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -69,7 +69,7 @@ def run(arguments: list[str]) -> int:
     """Run one command line; return its exit code."""
     try:
         code = app(arguments, prog_name="kvproof", standalone_mode=False)
-    except (CouldNotRun, TraceError, ExportError) as error:
+    except (CouldNotRun, CaseFileError, ExportError) as error:
         return could_not_run(str(error), arguments)
     except UsageError as error:
         return could_not_run(_usage(error), arguments)
@@ -139,7 +139,7 @@ def export(
     ] = None,
 ) -> None:
     """Write a stand-alone pytest file that reproduces a trace with vLLM's own classes."""
-    text = export_test(read_any_trace(trace))
+    text = export_test(read_case(trace))
     if out is None:
         write_out(text)
         return

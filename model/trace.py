@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from model.manager.program import ManagerProgram
 from model.manager.session import Response
-from model.program import Program
 from model.snapshot import Snapshot
 
 Ending = Literal["ended", "raised", "crashed", "hung", "error"]
@@ -28,7 +28,7 @@ class Trace:
     """A program as one subject ran it. There are fewer steps than actions if it ended early."""
 
     subject: str
-    program: Program
+    program: ManagerProgram
     steps: tuple[Step, ...]
     ending: Ending
     failure: str | None = None

@@ -1,4 +1,4 @@
-"""Trace files: a program, what it found and what it must do, as versioned, diffable JSON.
+"""Case files: a program, what it found and what it must do, as versioned, diffable JSON.
 
 A file is of the level of the manager, or it says ``"level": "scheduler"``: whole engine steps.
 A file may come from anywhere, so reading trusts nothing: whatever is wrong with it is one line
@@ -8,10 +8,10 @@ that names the file, the place in it and what to do.
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
-from functools import partial
-from operator import eq
+from functools import partial, reduce
+from operator import eq, or_
 from pathlib import Path
 from types import GenericAlias
 from typing import Any, Literal, NoReturn, get_args
@@ -19,17 +19,9 @@ from typing import Any, Literal, NoReturn, get_args
 from cattrs import BaseValidationError, Converter, ForbiddenExtraKeysError, transform_error
 from cattrs.gen import make_dict_structure_fn
 
-from invariants.rule_book import RULES_OF, Level
-from model.manager.actions import ACTIONS, Action, Arrive
-from model.manager.configuration import Configuration, problem_of
-from model.program import Program, action_to_json
-from model.scheduler.actions import ACTIONS as SCHEDULER_ACTIONS
-from model.scheduler.actions import Action as SchedulerAction
-from model.scheduler.actions import Arrive as SchedulerArrive
-from model.scheduler.legal import problem_of_program
-from model.scheduler.program import Program as SchedulerProgram
-from model.scheduler.program import action_to_json as scheduler_action_to_json
-from model.scheduler.setup import SchedulerSetup
+from invariants.rule_book import RULES_OF
+from model.languages import LANGUAGES
+from model.program import AnyProgram, Language, Level, Program, action_to_json
 
 FORMAT = 1
 """The format that this code writes, and the newest that it reads."""
@@ -47,13 +39,15 @@ MAX_SEED = 2**64 - 1
 DIGEST = re.compile(r"[0-9a-f]{1,64}")
 """A digest is hexadecimal."""
 
-_ACTION_NAMES: dict[str, type] = {action.__name__: action for action in ACTIONS}
-_SCHEDULER_ACTION_NAMES: dict[str, type] = {a.__name__: a for a in SCHEDULER_ACTIONS}
+DEFAULT_LEVEL: Level = "manager"
+"""Of a file that names none: those of the first kvproof named none."""
+ARRIVAL = "Arrive"
+"""The action, of each level, that brings a prompt."""
 _PARALLEL = ("num_workers", "num_resident_groups")
 
 
-class TraceError(Exception):
-    """A trace file that cannot be read or written; one line says what to do."""
+class CaseFileError(Exception):
+    """A case file that cannot be read or written; one line says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,44 +76,32 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceFile:
+class CaseFile:
+    """A stored program of any level, and what is known of it."""
+
     format: int
     about: str
     """What it is, for a reader."""
-    program: Program
-    found: Found | None = None
-    expect: Expectation | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerTraceFile:
-    """The same, of whole engine steps."""
-
-    format: int
-    about: str
-    program: SchedulerProgram
+    program: AnyProgram
     found: Found | None = None
     expect: Expectation | None = None
     digests: tuple[str, ...] = ()
-    """Of the engine's answer to each action, and to all that was done after the last one, where
-    the trace was found."""
+    """At the scheduler level, where the case was found: of the engine's answer to each action, and
+    to all that was done after the last one."""
 
-
-AnyTraceFile = TraceFile | SchedulerTraceFile
-
-
-def level_of(trace: AnyTraceFile) -> Level:
-    return "manager" if isinstance(trace, TraceFile) else "scheduler"
+    @property
+    def level(self) -> Level:
+        return self.program.level
 
 
 # Writing
 
 
-def write_trace(path: Path, trace: AnyTraceFile) -> None:
-    """Write the whole file or leave what was there; raises ``TraceError``."""
+def write_case(path: Path, trace: CaseFile) -> None:
+    """Write the whole file or leave what was there; raises ``CaseFileError``."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        content = format_trace(trace).encode()
+        content = format_case(trace).encode()
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             partial.write_bytes(content)
@@ -127,25 +109,22 @@ def write_trace(path: Path, trace: AnyTraceFile) -> None:
         finally:
             partial.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
-        raise TraceError(
+        raise CaseFileError(
             f"cannot write trace {path} ({_reason(error)}): "
             "choose a file in a folder that you may write to, with free space"
         ) from error
 
 
-def format_trace(trace: AnyTraceFile) -> str:
+def format_case(trace: CaseFile) -> str:
     """The file's text: every action is one line, and so is every field of the configuration."""
     head: dict[str, Any] = {"format": trace.format}
-    head |= {"level": "scheduler"} if isinstance(trace, SchedulerTraceFile) else {}
+    head |= {"level": trace.level} if trace.level != DEFAULT_LEVEL else {}
     head |= {"about": trace.about}
     head |= {"found": asdict(trace.found)} if trace.found else {}
     head |= {"expect": asdict(trace.expect)} if trace.expect else {}
     lines = [f"{_quoted(key)}: {_indented(value, 1)}," for key, value in head.items()]
-    if isinstance(trace, SchedulerTraceFile):
-        told = [scheduler_action_to_json(action) for action in trace.program.actions]
-        lines += [f'"digests": {_quoted(trace.digests)},'] if trace.digests else []
-    else:
-        told = [action_to_json(action) for action in trace.program.actions]
+    lines += [f'"digests": {_quoted(trace.digests)},'] if trace.digests else []
+    told = [action_to_json(action) for action in trace.program.actions]
     configuration = _indented(asdict(trace.program.configuration), 2)
     actions = ",\n      ".join(map(_quoted, told))
     lines += [
@@ -169,34 +148,22 @@ def _indented(value: Any, level: int) -> str:
 # Reading
 
 
-def read_trace(path: Path) -> TraceFile:
-    """Read and check a trace file of the level of the manager; raises ``TraceError``."""
-    trace = read_any_trace(path)
-    if not isinstance(trace, TraceFile):
-        raise _refused(path, "level", "this needs a trace of the level of the manager")
-    return trace
-
-
-def read_any_trace(path: Path) -> AnyTraceFile:
-    """Read and check a trace file; raises ``TraceError``."""
+def read_case(path: Path) -> CaseFile:
+    """Read and check a trace file; raises ``CaseFileError``."""
     document = _load(path)
     _check_format(path, document)
-    level = document.pop("level", "manager")
-    kind = _KINDS.get(level) if isinstance(level, str) else None
-    if kind is None:
-        raise _refused(path, "level", f"{_short(level)} is none of {', '.join(_KINDS)}")
+    level = document.pop("level", DEFAULT_LEVEL)
+    converter = _CONVERTERS.get(level) if isinstance(level, str) else None
+    if converter is None:
+        raise _refused(path, "level", f"{_short(level)} is none of {', '.join(_CONVERTERS)}")
     try:
-        trace: AnyTraceFile = _CONVERTER.structure(document, kind)
+        trace: CaseFile = converter.structure(document, CaseFile)
     except BaseValidationError as error:
         problem, _, place = transform_error(error, "", _describe_problem)[0].rpartition(" @ ")
         raise _refused(path, place.lstrip("."), problem) from error
     for place, problem in _problems(trace):
         raise _refused(path, place, problem)
     return trace
-
-
-_KINDS: dict[str, type] = {"manager": TraceFile, "scheduler": SchedulerTraceFile}
-"""By level."""
 
 
 def _load(path: Path) -> Any:
@@ -215,7 +182,7 @@ def _load(path: Path) -> Any:
         reason = _reason(error)
     except RecursionError:
         reason = "it is nested too deeply"
-    raise TraceError(f"cannot read trace {path} ({reason}): give a file that kvproof wrote")
+    raise CaseFileError(f"cannot read trace {path} ({reason}): give a file that kvproof wrote")
 
 
 def _reason(error: Exception) -> str:
@@ -246,21 +213,21 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _check_format(path: Path, document: Any) -> None:
     found = document.get("format") if isinstance(document, dict) else None
     if type(found) is not int or found < 1:
-        raise TraceError(
+        raise CaseFileError(
             f'trace {path} has no "format": 1 at the top, so it is none of kvproof\'s: '
             "give a file that kvproof wrote"
         )
     if found > FORMAT:
-        raise TraceError(
+        raise CaseFileError(
             f"trace {path} has format {found}; this kvproof reads up to {FORMAT}: upgrade kvproof"
         )
 
 
-def _refused(path: Path, place: str, problem: str) -> TraceError:
-    return TraceError(f"trace {path}: {place or 'the file'}: {problem}: correct it there")
+def _refused(path: Path, place: str, problem: str) -> CaseFileError:
+    return CaseFileError(f"trace {path}: {place or 'the file'}: {problem}: correct it there")
 
 
-def _problems(trace: AnyTraceFile) -> Iterable[tuple[str, str]]:
+def _problems(trace: CaseFile) -> Iterable[tuple[str, str]]:
     """(place, problem) of whatever has the right types and is absurd all the same."""
     yield from _problems_of_head(trace)
     configuration, actions = trace.program.configuration, trace.program.actions
@@ -274,20 +241,15 @@ def _problems(trace: AnyTraceFile) -> Iterable[tuple[str, str]]:
     for index, action in enumerate(actions):
         numbers = {k: v for k, v in asdict(action).items() if type(v) in (int, bool)}
         yield from _outside(f"program.actions[{index}]", numbers, MAX_NUMBER)
-        prompt_tokens += action.prompt if isinstance(action, (Arrive, SchedulerArrive)) else 0
+        prompt_tokens += action.prompt if type(action).__name__ == ARRIVAL else 0
     if prompt_tokens > MAX_PROMPT_TOKENS:
         yield "program.actions", f"{prompt_tokens} prompt tokens are more than {MAX_PROMPT_TOKENS}"
-    if isinstance(trace, TraceFile):
-        refused, place = problem_of(trace.program.configuration), "program.configuration"
-    else:
-        refused, place = problem_of_program(trace.program), "program"
-        yield from _wrong_digests(trace)
-    if refused is not None:
-        yield place, refused
+    yield from _wrong_digests(trace)
+    yield from LANGUAGES[trace.level].problems(trace.program)
 
 
-def _problems_of_head(trace: AnyTraceFile) -> Iterable[tuple[str, str]]:
-    rules = RULES_OF[level_of(trace)]
+def _problems_of_head(trace: CaseFile) -> Iterable[tuple[str, str]]:
+    rules = RULES_OF[trace.level]
     if trace.found is not None:
         yield from _outside("found", {"step": trace.found.step}, MAX_ACTIONS)
         yield from _outside("found", {"seed": trace.found.seed or 0}, MAX_SEED)
@@ -304,8 +266,10 @@ def _unknown_rule(place: str, rule: str, rules: tuple[str, ...]) -> Iterable[tup
         yield f"{place}.rule", f"there is no rule {rule!r}"
 
 
-def _wrong_digests(trace: SchedulerTraceFile) -> Iterable[tuple[str, str]]:
+def _wrong_digests(trace: CaseFile) -> Iterable[tuple[str, str]]:
     most = len(trace.program.actions) + 1
+    if trace.digests and trace.level == DEFAULT_LEVEL:
+        yield "the file", 'unknown key "digests": only the scheduler level has them'
     if len(trace.digests) > most:
         yield "digests", f"{len(trace.digests)} digests are more than {most}"
     for index, digest in enumerate(trace.digests):
@@ -322,7 +286,7 @@ def _outside(place: str, numbers: dict[str, int], most: int) -> Iterable[tuple[s
 # The converter: cattrs, but every value must already have its type.
 
 
-def _new_converter() -> Converter:
+def _new_converter(language: Language[Any, Any]) -> Converter:
     converter = Converter(forbid_extra_keys=True)
     for plain in _WORDS:
         converter.register_structure_hook(plain, _strict)
@@ -335,12 +299,14 @@ def _new_converter() -> Converter:
         lambda kind: isinstance(kind, GenericAlias) and kind.__origin__ is tuple,
         lambda value, kind: _list(converter, value, get_args(kind)[0]),
     )
-    for union, names in ((Action, _ACTION_NAMES), (SchedulerAction, _SCHEDULER_ACTION_NAMES)):
-        converter.register_structure_hook_func(partial(eq, union), _action_hook(converter, names))
-    for record in (
-        *(*ACTIONS, Configuration, Program, Found, Expectation, TraceFile),
-        *(*SCHEDULER_ACTIONS, SchedulerSetup, SchedulerProgram, SchedulerTraceFile),
-    ):
+    actions = reduce(or_, language.actions)
+    converter.register_structure_hook_func(partial(eq, actions), _action_hook(converter, language))
+    program = Program[language.configuration, actions]  # type: ignore[name-defined,valid-type]
+    structure = make_dict_structure_fn(program, converter)
+    converter.register_structure_hook_func(
+        partial(eq, AnyProgram), lambda value, _: structure(_strict(value, dict), program)
+    )
+    for record in (*language.actions, language.configuration, Found, Expectation, CaseFile):
         converter.register_structure_hook(record, _record_hook(converter, record))
     return converter
 
@@ -383,7 +349,9 @@ def _record_hook(converter: Converter, record: type) -> Callable[[Any, Any], Any
     return lambda value, kind: structure(_strict(value, dict), kind)
 
 
-def _action_hook(converter: Converter, names: Mapping[str, type]) -> Callable[[Any, Any], Any]:
+def _action_hook(converter: Converter, language: Language[Any, Any]) -> Callable[[Any, Any], Any]:
+    names = {action.__name__: action for action in language.actions}
+
     def action(value: Any, _: Any) -> Any:
         fields = dict(_strict(value, dict))
         name = fields.pop("action", None)
@@ -412,4 +380,6 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-_CONVERTER = _new_converter()
+_CONVERTERS: dict[str, Converter] = {
+    language.level: _new_converter(language) for language in LANGUAGES.values()
+}

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from model.dialect import DIALECTS, Dialect
 from model.manager.configuration import Configuration, problem_of
-from model.program import Program
+from model.manager.program import ManagerProgram
 from model.startup import below_minimum
 from specs.manager.shortest import shortest
 
-Fails = Callable[[Program], bool]
+Fails = Callable[[ManagerProgram], bool]
 """Whether a program still shows the very failure that is to be kept."""
 P = TypeVar("P", bound=Any)
 """A program of any level: a frozen record with ``actions``, which are frozen records."""
@@ -37,8 +37,8 @@ SIZES = ("num_blocks", "num_host_blocks", "max_model_len", "max_num_batched_toke
 
 
 def minimise(
-    program: Program, fails: Fails, dialect: Dialect, small_scopes: bool = True
-) -> Program:
+    program: ManagerProgram, fails: Fails, dialect: Dialect, small_scopes: bool = True
+) -> ManagerProgram:
     """A small program with the same failure, from which no action can be removed.
 
     Its pools are such that ``dialect`` starts with them, and every other dialect too if the
@@ -59,11 +59,11 @@ def minimise(
     return program
 
 
-def _starts(program: Program, dialects: tuple[Dialect, ...]) -> bool:
+def _starts(program: ManagerProgram, dialects: tuple[Dialect, ...]) -> bool:
     return all(below_minimum(program.configuration, dialect) is None for dialect in dialects)
 
 
-def reduce(program: Program, fails: Fails) -> Program:
+def reduce(program: ManagerProgram, fails: Fails) -> ManagerProgram:
     """Take away whatever can go: actions, modes of the configuration, sizes and numbers."""
     while True:
         smaller = program
@@ -104,14 +104,14 @@ def remove_pairs(program: P, fails: Callable[[P], bool]) -> P:
     return program
 
 
-def plainer_modes(program: Program, fails: Fails) -> Program:
+def plainer_modes(program: ManagerProgram, fails: Fails) -> ManagerProgram:
     for name in MODES:
         plain = replace(program.configuration, **{name: getattr(PLAIN, name)})
         program = _with_configuration(program, plain, fails) or program
     return program
 
 
-def smaller_sizes(program: Program, fails: Fails) -> Program:
+def smaller_sizes(program: ManagerProgram, fails: Fails) -> ManagerProgram:
     for name in SIZES:
         while True:
             size = getattr(program.configuration, name)
@@ -125,8 +125,8 @@ def smaller_sizes(program: Program, fails: Fails) -> Program:
 
 
 def _with_configuration(
-    program: Program, configuration: Configuration, fails: Fails
-) -> Program | None:
+    program: ManagerProgram, configuration: Configuration, fails: Fails
+) -> ManagerProgram | None:
     if configuration == program.configuration or problem_of(configuration):
         return None
     changed = replace(program, configuration=configuration)

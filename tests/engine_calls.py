@@ -33,8 +33,8 @@ from kvproof.engines.vllm.inside.configuration import startup_minimum  # noqa: E
 from kvproof.engines.vllm.inside.recorder import Recorder  # noqa: E402
 from kvproof.engines.vllm.inside.scheduler import EngineScheduler  # noqa: E402
 from model.dialect import DIALECTS  # noqa: E402
+from model.manager.program import MANAGER, ManagerProgram  # noqa: E402
 from model.manager.session import Session  # noqa: E402
-from model.program import Program, program_from_json  # noqa: E402
 from model.scheduler.plan import External, NewRequest, StepOutcome  # noqa: E402
 from model.scheduler.setup import SchedulerSetup  # noqa: E402
 
@@ -43,7 +43,7 @@ TOKENS = (7, 8)
 """Few sampled tokens, so that requests stay alike."""
 
 
-def run_program(program: Program) -> None:
+def run_program(program: ManagerProgram) -> None:
     """One program at the manager level; the session says where its steps end."""
     engine = EngineAllocator(program.configuration)
     session = Session(program.configuration, engine)
@@ -159,7 +159,7 @@ def record_runs() -> None:
     recorder = Recorder(str(Path(folder, "calls.ndjson")), version)
     if level == "manager":
         for data in json.loads(Path(folder, "programs.json").read_text())[: int(runs)]:
-            run_program(program_from_json(data))
+            run_program(MANAGER.read(data))
     else:
         for seed in range(int(runs)):
             random = Random(seed)

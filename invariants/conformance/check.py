@@ -11,7 +11,7 @@ from invariants.conformance.reading import CallLogError
 from invariants.conformance.records import Call, Scheduled, Step
 from invariants.conformance.scope import BeyondModelError, configuration_of
 from invariants.conformance.wording import wording
-from invariants.violation import Breach
+from invariants.violation import Violation
 from model.dialect import Dialect
 
 
@@ -81,10 +81,10 @@ def _check_call(
     result: Checked, mirror: Mirror, judge: CallJudge | None, number: int, call: Call
 ) -> bool:
     """Whether the log can be followed further."""
-    breaches: list[Breach] = []
+    violations: list[Violation] = []
     try:
         if mirror.follow(call) and judge is not None:
-            breaches += judge.progress(call)
+            violations += judge.progress(call)
         played = mirror.answer(call)
     except DifferenceError as error:
         _add(result, CallFinding("lockstep", number, wording(call), (str(error),)))
@@ -97,20 +97,20 @@ def _check_call(
     result.calls += not isinstance(call, Step | Scheduled)
     result.steps += isinstance(call, Scheduled)
     if judge is not None:
-        breaches += judge.judge(call, played)
-    for breach in breaches:
-        _report(result, number, call, breach)
+        violations += judge.judge(call, played)
+    for violation in violations:
+        _report(result, number, call, violation)
     if played.raised is not None:
         result.ended = f"line {number}: the allocator raised {played.raised}"
         return False
     return True
 
 
-def _report(result: Checked, number: int, call: Call, breach: Breach) -> None:
-    if breach.known is not None:
-        result.known[breach.known] += 1
+def _report(result: Checked, number: int, call: Call, violation: Violation) -> None:
+    if violation.known is not None:
+        result.known[violation.known] += 1
     else:
-        _add(result, CallFinding(breach.rule, number, wording(call), breach.evidence))
+        _add(result, CallFinding(violation.rule, number, wording(call), violation.evidence))
 
 
 def _add(result: Checked, finding: CallFinding) -> None:

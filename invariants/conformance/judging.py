@@ -28,7 +28,7 @@ from invariants.conformance.records import (
 from invariants.manager.ghost import Stream
 from invariants.manager.judge import Judge
 from invariants.rules import RULES
-from invariants.violation import Breach
+from invariants.violation import Violation
 from model.manager import actions
 from model.manager.session import Event
 
@@ -84,7 +84,7 @@ class CallJudge:
         self._updates: tuple[tuple[int, ...], ...] = ()
         self._shared: tuple[int, ...] = ()
 
-    def progress(self, call: Call) -> list[Breach]:
+    def progress(self, call: Call) -> list[Violation]:
         """The scheduler did something to the call's request: that is a step of its own."""
         view = getattr(call, "view", None)
         if view is not None:
@@ -98,8 +98,8 @@ class CallJudge:
             longest = self._mirror.configuration.max_model_len
             streams[request] = self._streams.stream(request, longest)
 
-    def judge(self, call: Call, played: Played) -> list[Breach]:
-        """The breaches of one call; none for calls that change nothing or do not end a step."""
+    def judge(self, call: Call, played: Played) -> list[Violation]:
+        """The violations of one call; none for calls that change nothing or do not end a step."""
         match call:
             case Allocate():
                 action, event = self._allocation(call, played)

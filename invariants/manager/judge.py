@@ -6,7 +6,7 @@ from invariants.manager.admission import ALONE, OWN_WRITES
 from invariants.manager.ghost import Ghost
 from invariants.manager.transition import Transition
 from invariants.rules import RULES, Rule
-from invariants.violation import Breach
+from invariants.violation import Violation
 from model.dialect import Dialect
 from model.manager.actions import Action
 from model.manager.configuration import Configuration
@@ -40,24 +40,24 @@ class Judge:
         self._before = initial_snapshot(configuration, dialect)
         self._index = 0
 
-    def judge(self, action: Action, response: Response, after: Snapshot) -> list[Breach]:
-        """The breaches of the next step."""
+    def judge(self, action: Action, response: Response, after: Snapshot) -> list[Violation]:
+        """The violations of the next step."""
         self.ghost.advance(self._before, action, response, after)
         transition = Transition(
             self._configuration, self._dialect, self._before, action, response, after, self.ghost
         )
-        breaches: list[Breach] = []
+        violations: list[Violation] = []
         for rule in self._rules:
             if rule.of_state and not transition.changed:
                 continue
             evidence = tuple(line for check in rule.predicates for line in check(transition))
             if evidence:
-                breaches.append(
-                    Breach(rule.id, self._index, evidence, self._known(rule.id, evidence))
+                violations.append(
+                    Violation(rule.id, self._index, evidence, self._known(rule.id, evidence))
                 )
         self._before = after
         self._index += 1
-        return breaches
+        return violations
 
     def _known(self, rule: str, evidence: tuple[str, ...]) -> str | None:
         for defect, broken, marker in KNOWN_DEFECTS:

@@ -15,6 +15,7 @@ from model.dialect import Dialect
 from model.holding import ACTIVE_TAIL_PAGES
 from model.manager.actions import Action, Admit, Arrive, CompleteTransfers, EndStep, Extend
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.program import Program
 from model.reference import ReferenceAllocator
@@ -237,7 +238,7 @@ def _complete_all(session: Session[Any, Any]) -> None:
         session.do(CompleteTransfers(worker, EVERYTHING))
 
 
-def lone_program(configuration: Configuration, steps: Steps) -> Program:
+def lone_program(configuration: Configuration, steps: Steps) -> ManagerProgram:
     """The same for any subject: one step in flight, writes complete at once, and any refusal is a
     stall."""
     actions: list[Action] = [Arrive(0, 0, steps[-1])]

@@ -25,6 +25,7 @@ from model.manager.actions import (
     Hold,
 )
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.manager.session import Event, Response, Session
 from model.pool import NULL
 from model.program import Program
@@ -269,7 +270,7 @@ class Shape:
             full_sequence_must_fit=self.full_gate,
         )
 
-    def program(self, free: int) -> Program:
+    def program(self, free: int) -> ManagerProgram:
         """``free`` blocks are left when the request comes; then it asks for more."""
         shared = self.produced * self.block_size
         actions: list[Action] = [
@@ -320,7 +321,7 @@ def host_shapes() -> Iterator[Shape]:
             )  # fmt: skip
 
 
-def charge_programs(dialect: Dialect, shape: Shape) -> Iterator[Program]:
+def charge_programs(dialect: Dialect, shape: Shape) -> Iterator[ManagerProgram]:
     """One program for each count of free blocks from need - 1 to need + k, watermark included."""
     ample = shape.program(NUM_BLOCKS)
     last = next(n for n, action in enumerate(ample.actions) if isinstance(action, Hold)) + 2
@@ -360,7 +361,9 @@ class Agreement:
     """Whether the faulty arithmetic was seen to predict otherwise."""
 
 
-def sweep(run: Callable[[Iterable[Program]], Iterable[Trace]], dialect: Dialect) -> Agreement:
+def sweep(
+    run: Callable[[Iterable[ManagerProgram]], Iterable[Trace]], dialect: Dialect
+) -> Agreement:
     """Hold the arithmetic against what ``run`` does with each pool; its traces have all states."""
     shapes_run, calls, wrong, twin_seen = 0, 0, list[str](), False
     twin = formulas_of(TWIN)

@@ -1,4 +1,4 @@
-"""Known defects at the scheduler level: which breach is which, in which releases.
+"""Known defects at the scheduler level: which violation is which, in which releases.
 
 A label is given only where everything that was seen fits the defect, so that a new defect is not
 taken for an old one. ``specs/README.md`` describes each.
@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 from invariants.proofs.alone import least_blocks
 from invariants.scheduler.run import Run
-from invariants.violation import Breach
+from invariants.violation import Violation
 from model.dialect import DIALECTS
 from model.scheduler.configuration import configuration_of
 from model.scheduler.ghost_worker import Misread
 
-Applies = Callable[[Run, Breach, str], bool]
-"""Whether a breach of a release is the defect."""
+Applies = Callable[[Run, Violation, str], bool]
+"""Whether a violation of a release is the defect."""
 
 ALL = ("vllm-0.30.0", "vllm-0.31.0", "vllm-0.32.0", "vllm-0.33.0")
 
@@ -28,16 +28,19 @@ class KnownDefect:
     applies: Applies
 
 
-def labelled(run: Run, release: str) -> list[Breach]:
-    """The breaches of a run, those of known defects named."""
-    return [replace(breach, known=known_defect(run, breach, release)) for breach in run.breaches]
+def labelled(run: Run, release: str) -> list[Violation]:
+    """The violations of a run, those of known defects named."""
+    return [
+        replace(violation, known=known_defect(run, violation, release))
+        for violation in run.violations
+    ]
 
 
-def known_defect(run: Run, breach: Breach, release: str) -> str | None:
-    """The id of the defect of a release that a breach shows, if it is a known one."""
+def known_defect(run: Run, violation: Violation, release: str) -> str | None:
+    """The id of the defect of a release that a violation shows, if it is a known one."""
     for defect in KNOWN_DEFECTS:
-        fits = defect.rule == breach.rule and release in defect.releases
-        if fits and defect.applies(run, breach, release):
+        fits = defect.rule == violation.rule and release in defect.releases
+        if fits and defect.applies(run, violation, release):
             return defect.id
     return None
 
@@ -45,32 +48,32 @@ def known_defect(run: Run, breach: Breach, release: str) -> str | None:
 # What each looks like
 
 
-def _says(breach: Breach, *words: str) -> bool:
-    return all(word in breach.evidence[0] for word in words)
+def _says(violation: Violation, *words: str) -> bool:
+    return all(word in violation.evidence[0] for word in words)
 
 
-def _out_of_blocks(breach: Breach) -> bool:
-    return _says(breach, "free blocks from the pool")
+def _out_of_blocks(violation: Violation) -> bool:
+    return _says(violation, "free blocks from the pool")
 
 
-def _pinned_before_popped(run: Run, breach: Breach, release: str) -> bool:
-    return run.setup.hisparse and _out_of_blocks(breach)
+def _pinned_before_popped(run: Run, violation: Violation, release: str) -> bool:
+    return run.setup.hisparse and _out_of_blocks(violation)
 
 
-def _preempted_before_it_wrote(run: Run, breach: Breach, release: str) -> bool:
+def _preempted_before_it_wrote(run: Run, violation: Violation, release: str) -> bool:
     """Every page misread was given its hash by a request that was preempted in that very step."""
-    return run.setup.policy == "priority" and bool(run.cancelled) and _all_cancelled(run, breach)
+    return run.setup.policy == "priority" and bool(run.cancelled) and _all_cancelled(run, violation)
 
 
-def _all_cancelled(run: Run, breach: Breach) -> bool:
+def _all_cancelled(run: Run, violation: Violation) -> bool:
     return bool(run.misread) and all(
         (misread.group, misread.expected) in run.cancelled for misread in run.misread
     )
 
 
-def _import_too_large(run: Run, breach: Breach, release: str) -> bool:
+def _import_too_large(run: Run, violation: Violation, release: str) -> bool:
     """A request waits with all blocks free, and the store has only a part of its prompt."""
-    if not (run.setup.hisparse and run.setup.external_store and _says(breach, "nothing runs")):
+    if not (run.setup.hisparse and run.setup.external_store and _says(violation, "nothing runs")):
         return False
     return any(
         life.arrive.asynchronous and 0 < life.stored < life.prompt and number in run.live
@@ -78,7 +81,7 @@ def _import_too_large(run: Run, breach: Breach, release: str) -> bool:
     )
 
 
-def _findable_after_a_failed_load(run: Run, breach: Breach, release: str) -> bool:
+def _findable_after_a_failed_load(run: Run, violation: Violation, release: str) -> bool:
     """A load within a step failed, and the pages that it was to fill are still found by their
     hashes: its request was aborted or preempted, or has not come to compute them anew."""
     return bool(run.misread) and all(_is_of_a_failed_load(run, m) for m in run.misread)
@@ -92,28 +95,28 @@ def _is_of_a_failed_load(run: Run, misread: Misread) -> bool:
     return any(misread.expected in life.text.pages(misread.group, pages) for life in lives)
 
 
-def _region_with_all_pages(run: Run, breach: Breach, release: str) -> bool:
+def _region_with_all_pages(run: Run, violation: Violation, release: str) -> bool:
     """HiSparse on a pool smaller than the least on which a lone request is proved to go on."""
-    preempted = _says(breach, "runs alone") or _says(breach, "scheduled again and again")
+    preempted = _says(violation, "runs alone") or _says(violation, "scheduled again and again")
     if not (run.setup.hisparse and preempted):
         return False
     return run.setup.num_blocks < least_blocks(configuration_of(run.setup), DIALECTS[release])
 
 
-def _state_needs_a_second_block(run: Run, breach: Breach, release: str) -> bool:
+def _state_needs_a_second_block(run: Run, violation: Violation, release: str) -> bool:
     """Mamba: a load takes a block for the state, and the tokens after it another."""
     loaded = run.setup.cache == "mamba" and run.setup.external_store
-    return loaded and (_out_of_blocks(breach) or _says(breach, "nothing runs"))
+    return loaded and (_out_of_blocks(violation) or _says(violation, "nothing runs"))
 
 
-def _failed_beside_a_step(run: Run, breach: Breach, release: str) -> bool:
+def _failed_beside_a_step(run: Run, violation: Violation, release: str) -> bool:
     """Two steps in flight, and a load within the first failed under ``recompute``."""
     setup = run.setup
     within = setup.async_scheduling and setup.load_failure == "recompute"
     return within and bool(run.failed_within_a_step)
 
 
-def _window_edge(run: Run, breach: Breach, release: str) -> bool:
+def _window_edge(run: Run, violation: Violation, release: str) -> bool:
     """The last token of a prompt that was loaded whole needs the page before the window."""
     return run.setup.cache == "sliding" and bool(run.misread) and all(
         misread.found == 0
@@ -124,21 +127,21 @@ def _window_edge(run: Run, breach: Breach, release: str) -> bool:
     )  # fmt: skip
 
 
-def _reserves_against_itself(run: Run, breach: Breach, release: str) -> bool:
+def _reserves_against_itself(run: Run, violation: Violation, release: str) -> bool:
     return (
         run.setup.load_failure == "recompute"
         and bool(run.failed_loads or run.failed_within_a_step)
-        and _says(breach, "nothing runs")
+        and _says(violation, "nothing runs")
     )
 
 
-def _load_beside_a_step(run: Run, breach: Breach, release: str) -> bool:
+def _load_beside_a_step(run: Run, violation: Violation, release: str) -> bool:
     return run.setup.hisparse and run.setup.async_scheduling
 
 
-def _head_of_the_queue(run: Run, breach: Breach, release: str) -> bool:
+def _head_of_the_queue(run: Run, violation: Violation, release: str) -> bool:
     """Requests whose loads are done hold blocks, behind one that needs some and holds none."""
-    stuck = _says(breach, "nothing runs") or _says(breach, "scheduled again and again")
+    stuck = _says(violation, "nothing runs") or _says(violation, "scheduled again and again")
     return stuck and any(
         view.status.startswith("waiting") and view.computed > 0
         for view in run.engine.statuses().values()

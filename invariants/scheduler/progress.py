@@ -17,19 +17,19 @@ IDLE_ROUNDS = 4
 
 
 def drain(run: Run) -> bool:
-    """Let everything end; say whether it did. A breach of I16 says who waits for what."""
+    """Let everything end; say whether it did. A violation of I16 says who waits for what."""
     idle = since_delivery = 0
     while run.live or run.flight or run.transfers or run.loads or run.engine.has_requests():
-        if run.breaches:
+        if run.violations:
             return False
         moved, delivered = _round(run)
         idle = 0 if moved else idle + 1
         since_delivery = 0 if delivered else since_delivery + 1
         if idle > IDLE_ROUNDS + _delays(run):
-            run.breach("I16", "nothing runs, nothing is pending, and requests wait", *waiting(run))
+            run.report("I16", "nothing runs, nothing is pending, and requests wait", *waiting(run))
             return False
         if since_delivery > patience(run.setup, len(run.live)) + _delays(run):
-            run.breach("I16", "requests are scheduled again and again and none gets a token",
+            run.report("I16", "requests are scheduled again and again and none gets a token",
                        *waiting(run))  # fmt: skip
             return False
     run.judge_quiescence()

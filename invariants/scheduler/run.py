@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from invariants.scheduler.audit import audit, quiescence
-from invariants.violation import Breach
+from invariants.violation import Violation
 from model.scheduler.actions import (
     Abort,
     Action,
@@ -84,7 +84,7 @@ class Run:
     setup: SchedulerSetup
     engine: Engine
     audit_every: int = 0
-    breaches: list[Breach] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
     lives: dict[int, Life] = field(default_factory=dict)
     """All requests ever, by id."""
     live: list[int] = field(default_factory=list)
@@ -143,20 +143,22 @@ class Run:
         self.pools = self.engine.pool_states()
         for pool in self.pools:
             for rule, seen in audit(pool):
-                self.breach(rule, seen)
+                self.report(rule, seen)
         for view in self.engine.statuses().values():
             if min(view.computed, view.in_flight, view.placeholders) < 0:
-                self.breach("I17", f"a counter of request {view.id} is below zero: {view}")
+                self.report("I17", f"a counter of request {view.id} is below zero: {view}")
 
     def judge_quiescence(self) -> None:
         """Nothing may be left of what has ended."""
         for pool in self.engine.pool_states():
             for rule, seen in quiescence(pool):
-                self.breach(rule, seen)
+                self.report(rule, seen)
 
-    def breach(self, rule: str, *evidence: str) -> None:
-        if not any(breach.rule == rule and breach.step == self.taken for breach in self.breaches):
-            self.breaches.append(Breach(rule, self.taken, evidence))
+    def report(self, rule: str, *evidence: str) -> None:
+        if not any(
+            violation.rule == rule and violation.step == self.taken for violation in self.violations
+        ):
+            self.violations.append(Violation(rule, self.taken, evidence))
 
     # Requests come and go
 
@@ -261,9 +263,9 @@ class Run:
         for number in plan.preempted:
             still = number in views and views[number].status == "preempted"
             if still and f"request {number}" in holders:
-                self.breach("I17", f"request {number} was preempted and still holds blocks")
+                self.report("I17", f"request {number} was preempted and still holds blocks")
         if len(plan.preempted) == 1 and not (busy or holders):
-            self.breach(
+            self.report(
                 "I16",
                 f"request {plan.preempted[0]} runs alone, with nothing to wait for, and is "
                 "preempted",
@@ -298,7 +300,7 @@ class Run:
                     self.worker.spoil(share, FIRST_LOST - min(origins))
                 else:
                     self.misread += found
-                    self.breach("I7", *(self._describe(m) for m in found))
+                    self.report("I7", *(self._describe(m) for m in found))
             if not news & tainted:
                 return frozenset(tainted)
             misread = [
@@ -324,7 +326,7 @@ class Run:
             blocks = frozenset(self._filled(load))
             for step in self.flight:
                 if shared := blocks & step.reach:
-                    self.breach(
+                    self.report(
                         "I15",
                         f"the load of request {load.request} writes blocks {sorted(shared)} beside "
                         f"step {step.plan.step}, which is in flight and uses them",
@@ -394,12 +396,12 @@ class Run:
         for output in outputs:
             life = self.lives[output.request]
             if output.tokens and output.request in step.tainted:
-                self.breach("I7", f"request {output.request} is given a token that was computed "
+                self.report("I7", f"request {output.request} is given a token that was computed "
                              "on what a failed load left")  # fmt: skip
             start = life.prompt + life.delivered
             expected = life.text.tokens(start, start + len(output.tokens))
             if tuple(output.tokens) != expected:
-                self.breach("I7", f"request {output.request} is given tokens {output.tokens}, "
+                self.report("I7", f"request {output.request} is given tokens {output.tokens}, "
                              f"and {expected} come next")  # fmt: skip
             life.delivered += len(output.tokens)
             if output.finish is not None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from invariants.rules import RULES, Rule
-from invariants.violation import Breach
+from invariants.violation import Violation
 from kvproof.commands.options import JsonOption, OutOption, finish
 from kvproof.errors import CouldNotRun
 from kvproof.gate.settings import read_settings
@@ -17,9 +17,10 @@ from kvproof.search.findings import VERSION, check_writable, headline
 from kvproof.subjects.names import dialect_named
 from model.dialect import Dialect
 from model.manager.configuration import problem_of
+from model.manager.program import ManagerProgram
 from model.program import Program, action_to_json
 from model.startup import below_minimum
-from specs.casefile import FORMAT, Found, TraceFile, write_trace
+from specs.casefile import FORMAT, CaseFile, Found, write_case
 from specs.exhaustive.abstract import Machine, Step
 from specs.exhaustive.abstract_space import AbstractSpace
 from specs.exhaustive.breadth import Exploration, Limits, breadth_first
@@ -33,7 +34,7 @@ ADMITTED = {"model": "admitted", "abstract": "Admit"}
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class ShortestWay:
     rule: str
     evidence: tuple[str, ...]
     actions: tuple[dict[str, Any], ...]
@@ -56,7 +57,7 @@ class Explored:
     seconds: float
     stopped: str | None
     """Why not every state was seen, or what makes the search worthless; None if nothing does."""
-    violation: Violation | None
+    violation: ShortestWay | None
     taken: Counter[str]
     below_minimum: str | None = None
     known: Counter[str] = field(default_factory=Counter)
@@ -92,9 +93,9 @@ def explore_model(
     if seen.violation is not None and seen.way is not None:
         trace = _trace_of(instance, seen.violation, Program(instance.configuration, seen.way))
         path = folder / f"{seen.violation.rule}-explore-{_file_name(instance.dialect, sizes)}.json"
-        write_trace(path, trace)
+        write_case(path, trace)
         actions = tuple(action_to_json(action) for action in seen.way)
-        violation = Violation(seen.violation.rule, seen.violation.evidence, actions, path)
+        violation = ShortestWay(seen.violation.rule, seen.violation.evidence, actions, path)
     return _explored(
         "model",
         instance.dialect,
@@ -117,7 +118,7 @@ def explore_abstract(
     violation = None
     if seen.violation is not None and seen.way is not None:
         actions = tuple(_step_json(step) for step in seen.way)
-        violation = Violation("I4", (seen.violation,), actions)
+        violation = ShortestWay("I4", (seen.violation,), actions)
     return _explored("abstract", dialect, sizes, seen, violation, space.taken)
 
 
@@ -126,7 +127,7 @@ def _explored(
     dialect: Dialect,
     sizes: Sizes,
     seen: Exploration[Any, Any],
-    violation: Violation | None,
+    violation: ShortestWay | None,
     taken: Counter[str],
     **more: Any,
 ) -> Explored:
@@ -149,13 +150,19 @@ def _explored(
     )
 
 
-def _trace_of(instance: Instance, breach: Breach, program: Program) -> TraceFile:
+def _trace_of(instance: Instance, violation: Violation, program: ManagerProgram) -> CaseFile:
     subject = f"reference:{instance.dialect.name}"
     found = Found(
-        breach.rule, breach.step, breach.evidence, subject, instance.dialect.name, None, VERSION
+        violation.rule,
+        violation.step,
+        violation.evidence,
+        subject,
+        instance.dialect.name,
+        None,
+        VERSION,
     )
-    about = f"{breach.rule} broken by {subject}, in the fewest actions: {headline(breach)}"
-    return TraceFile(FORMAT, about, program, found, None)
+    about = f"{violation.rule} broken by {subject}, in the fewest actions: {headline(violation)}"
+    return CaseFile(FORMAT, about, program, found, None)
 
 
 def _file_name(dialect: Dialect, sizes: Sizes) -> str:

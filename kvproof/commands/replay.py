@@ -17,7 +17,7 @@ from kvproof.search.replay import Replayed, not_replayed, replay, replay_schedul
 from kvproof.subjects.names import dialect_named, open_scheduler, open_subject
 from kvproof.subjects.scheduler import SchedulerSubject
 from kvproof.subjects.subject import Level, Subject
-from specs.casefile import AnyTraceFile, SchedulerTraceFile, level_of, read_any_trace
+from specs.casefile import CaseFile, read_case
 
 
 def replay_command(
@@ -30,7 +30,7 @@ def replay_command(
     """Replay traces: FIXED, FAILED or ERROR for each subject, those that it names by default."""
     if dialect is not None:
         dialect_named(dialect)
-    files = [(path, read_any_trace(path)) for path in trace]
+    files = [(path, read_case(path)) for path in trace]
     replayed = list(_replay_all(files, subject, dialect, load))
     verdict = "clean"
     if any(entry.outcome == "ERROR" for entry in replayed) or not replayed:
@@ -46,7 +46,7 @@ def replay_command(
 
 
 def _replay_all(
-    files: list[tuple[Path, AnyTraceFile]], names: list[str] | None, dialect: str | None, load: Load
+    files: list[tuple[Path, CaseFile]], names: list[str] | None, dialect: str | None, load: Load
 ) -> Iterator[Replayed]:
     with ExitStack() as stack:
         subjects = _Subjects(stack, load, dialect, trusted=names is not None)
@@ -55,13 +55,13 @@ def _replay_all(
             if not named:
                 raise CouldNotRun(f"{path} names no subject: name one with --subject")
             for name in named:
-                subject = subjects.opened(name, level_of(trace))
+                subject = subjects.opened(name, trace.level)
                 if isinstance(subject, CouldNotRun):
                     if names:
                         raise subject
                     # a subject of the trace's that this machine cannot have
                     yield not_replayed(path, trace, name, subject)
-                elif isinstance(trace, SchedulerTraceFile):
+                elif trace.level == "scheduler":
                     assert isinstance(subject, SchedulerSubject)
                     yield replay_scheduler(path, trace, subject)
                 else:

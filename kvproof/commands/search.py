@@ -40,7 +40,7 @@ from kvproof.subjects.names import open_scheduler, open_subject
 from kvproof.subjects.reference import ReferenceSubject
 from kvproof.subjects.scheduler import SchedulerSubject
 from kvproof.subjects.subject import Level, Subject
-from specs.casefile import MAX_SEED, TraceError
+from specs.casefile import MAX_SEED, CaseFileError
 
 DIFF_PROGRAMS = 1_000
 SEARCH_PROGRAMS = 2_000
@@ -243,7 +243,7 @@ def conclude(
     traces: dict[str, Path] = {}
     try:
         traces = save_findings(outcome, folder, subject.name)
-    except TraceError as error:  # the disk filled up: what was found is shown all the same
+    except CaseFileError as error:  # the disk filled up: what was found is shown all the same
         write_line(str(error))
     finish(
         outcome.verdict,

@@ -22,7 +22,7 @@ from kvproof.search.hunt import Outcome, Progress, Verdict, rules_for, search, s
 from kvproof.search.replay import Replayed, replay, replay_nowhere, replay_scheduler
 from kvproof.subjects.names import has_scheduler, open_scheduler, open_subject
 from kvproof.subjects.subject import Subject
-from specs.casefile import SchedulerTraceFile, TraceError, TraceFile, read_any_trace
+from specs.casefile import CaseFileError, read_case
 
 CANARY_RULE = "I4"
 CANARY_MODES = {"cache": "hisparse", "external_store": False}
@@ -137,7 +137,7 @@ class Gate:
         started = time.monotonic()
         try:
             verdict, details = stage()
-        except (CouldNotRun, TraceError) as error:
+        except (CouldNotRun, CaseFileError) as error:
             verdict, details = "incomplete", (str(error),)
         return Stage(name, subject, verdict, time.monotonic() - started, details)
 
@@ -222,12 +222,10 @@ class Gate:
 
     def _replayed(self, paths: Sequence[Path], subject: Subject) -> list[Replayed]:
         """Each trace at its own level; one of whole engine steps needs a scheduler."""
-        traces = [(path, read_any_trace(path)) for path in paths]
-        steps = [(path, trace) for path, trace in traces if isinstance(trace, SchedulerTraceFile)]
+        traces = [(path, read_case(path)) for path in paths]
+        steps = [(path, trace) for path, trace in traces if trace.level == "scheduler"]
         entries = [
-            replay(path, trace, subject, None)
-            for path, trace in traces
-            if isinstance(trace, TraceFile)
+            replay(path, trace, subject, None) for path, trace in traces if trace.level == "manager"
         ]
         if not has_scheduler(subject.name):
             why = "it is a trace of whole engine steps"
@@ -306,15 +304,15 @@ class Gate:
         details, paths = [], {}
         try:
             paths = save_findings(outcome, self.out / stage)
-        except TraceError as error:  # what was found counts all the same
+        except CaseFileError as error:  # what was found counts all the same
             details.append(str(error))
         for finding in outcome.findings:
-            breach, path = finding.breach, paths.get(finding.breach.rule)
+            violation, path = finding.violation, paths.get(finding.violation.rule)
             replayed = f"; kvproof replay {shlex.quote(str(path))}" if path else ""
-            place = f"at step {breach.step + 1}"
-            if breach.step >= len(finding.program.actions):
+            place = f"at step {violation.step + 1}"
+            if violation.step >= len(finding.program.actions):
                 place = "after the last step"
-            details.append(f"{breach.rule} {place}: {headline(breach)}{replayed}")
+            details.append(f"{violation.rule} {place}: {headline(violation)}{replayed}")
         if outcome.stopped:
             details.append(f"ended early: {outcome.stopped}")
         details += [f"{rule} {n} times, and not again" for rule, n in outcome.unrepeated.items()]

@@ -9,6 +9,7 @@ from kvproof.errors import CouldNotRun
 from kvproof.subjects.subject import Subject
 from model.manager.actions import Admit, Arrive, CompleteTransfers, EndStep, Finish, Hold
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.pool import NULL
 from model.program import Program
 from model.trace import Trace
@@ -27,7 +28,7 @@ CONFIGURATION = Configuration(
 )
 
 
-def table_program(free_blocks: int, tokens: int = TOKENS) -> Program:
+def table_program(free_blocks: int, tokens: int = TOKENS) -> ManagerProgram:
     producer = (
         Arrive(family=0, shared=tokens, prompt=tokens),
         Admit(0, tokens),

@@ -8,13 +8,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
-from invariants.violation import Breach
+from invariants.violation import Violation
 from kvproof.subjects.subject import Level
 from model.dialect import Dialect
-from model.program import Program
-from model.scheduler.program import Program as SchedulerProgram
-
-AnyProgram = Program | SchedulerProgram
+from model.program import AnyProgram
 
 
 @dataclass(slots=True)
@@ -22,8 +19,8 @@ class Examination:
     """What one program came to."""
 
     program: AnyProgram
-    breaches: list[Breach] = field(default_factory=list)
-    """The first breach of each rule, in the order of the steps."""
+    violations: list[Violation] = field(default_factory=list)
+    """The first violation of each rule, in the order of the steps."""
     actions_run: int = 0
     actions_moving: int = 0
     """Actions that changed the state."""
@@ -40,16 +37,16 @@ class Examination:
     """Of the answer to each action, and of what came after the last, at the level of the scheduler,
     where they were asked for."""
 
-    def add(self, breaches: Iterable[Breach]) -> None:
-        known = {(breach.rule, breach.known) for breach in self.breaches}
-        for breach in breaches:
-            if (breach.rule, breach.known) not in known:
-                known.add((breach.rule, breach.known))
-                self.breaches.append(breach)
+    def add(self, violations: Iterable[Violation]) -> None:
+        known = {(violation.rule, violation.known) for violation in self.violations}
+        for violation in violations:
+            if (violation.rule, violation.known) not in known:
+                known.add((violation.rule, violation.known))
+                self.violations.append(violation)
 
     @property
     def rules_broken(self) -> set[str]:
-        return {breach.rule for breach in self.breaches}
+        return {violation.rule for violation in self.violations}
 
 
 class Named(Protocol):

@@ -10,15 +10,15 @@ from typing import Literal
 from invariants.manager.goals import GOALS, GoalWatcher, unreachable_goals
 from invariants.manager.judge import Judge, initial_snapshot
 from invariants.rules import RULES, Rule
-from invariants.violation import Breach
+from invariants.violation import Violation
 from kvproof.errors import CouldNotRun
 from kvproof.levels.level import Examination
 from kvproof.levels.renaming import Renaming
 from kvproof.subjects.reference import ReferenceSubject
 from kvproof.subjects.subject import Level, Snapshots, Subject
 from model.dialect import Dialect
+from model.manager.program import ManagerProgram
 from model.manager.session import Response, Session
-from model.program import Program
 from model.reference import ReferenceAllocator
 from model.snapshot import Digester, Snapshot
 from model.trace import Trace
@@ -52,10 +52,12 @@ class Examiner:
         """Rules that the dialect breaks by design, with the reason."""
         return dict(self.dialect.by_design)
 
-    def draw(self, random: Random, actions: int) -> Program:
+    def draw(self, random: Random, actions: int) -> ManagerProgram:
         return draw_program(random, self.dialect, actions)
 
-    def minimise(self, program: Program, fails: Callable[[Program], bool]) -> Program:
+    def minimise(
+        self, program: ManagerProgram, fails: Callable[[ManagerProgram], bool]
+    ) -> ManagerProgram:
         fast = isinstance(self.subject, ReferenceSubject)
         return minimise(program, fails, self.dialect, fast)
 
@@ -76,11 +78,11 @@ class Examiner:
         model = ReferenceSubject(self.dialect, None, "model")
         return (replace(self.exact(rule), subject=model), self.exact(rule))
 
-    def examine(self, program: Program) -> Examination:
+    def examine(self, program: ManagerProgram) -> Examination:
         trace = None if self._is_the_reference else self.subject.run(program, self._needed)
         return self.compare(program, trace)
 
-    def examine_many(self, programs: Iterable[Program]) -> Iterator[Examination]:
+    def examine_many(self, programs: Iterable[ManagerProgram]) -> Iterator[Examination]:
         """Examine programs in order; the subject runs ahead of the reference."""
         ours, theirs = tee(programs)
         if self._is_the_reference:
@@ -101,7 +103,7 @@ class Examiner:
         subject = self.subject
         return isinstance(subject, ReferenceSubject) and subject.runs_as == self.dialect
 
-    def compare(self, program: Program, trace: Trace | None) -> Examination:
+    def compare(self, program: ManagerProgram, trace: Trace | None) -> Examination:
         """Walk the reference beside a trace of the subject, up to the first difference."""
         if trace is not None and trace.ending == "error":
             raise CouldNotRun(f"{trace.subject} could not run a program: {trace.failure}")
@@ -154,13 +156,13 @@ class Examiner:
         """The subject answered differently: judge its own states, and report the difference."""
         if index >= len(trace.steps) and trace.ending in ("crashed", "hung"):
             rule = "crash" if trace.ending == "crashed" else "hang"
-            result.add([Breach(rule, index, (trace.failure or trace.ending,))])
+            result.add([Violation(rule, index, (trace.failure or trace.ending,))])
             return
         own = self.subject.run(trace.program, "all")
         if self.rules:
-            result.breaches = []
+            result.violations = []
             result.add(judge_trace(own, self.dialect, self.rules))
-        result.add([Breach("lockstep", index, self._difference(own, index))])
+        result.add([Violation("lockstep", index, self._difference(own, index))])
 
     def _difference(self, own: Trace, index: int) -> tuple[str, ...]:
         reference = ReferenceSubject(self.dialect, None, "model").run(own.program, "all")
@@ -183,12 +185,12 @@ class Examiner:
         )
 
 
-def judge_trace(trace: Trace, dialect: Dialect, rules: Sequence[Rule] = RULES) -> list[Breach]:
-    """Judge a trace that holds the states: the breaches of its own steps."""
+def judge_trace(trace: Trace, dialect: Dialect, rules: Sequence[Rule] = RULES) -> list[Violation]:
+    """Judge a trace that holds the states: the violations of its own steps."""
     judge = Judge(trace.program.configuration, dialect, rules)
-    breaches: list[Breach] = []
+    violations: list[Violation] = []
     for action, step in zip(trace.program.actions, trace.steps, strict=False):
         if step.snapshot is None:
             break
-        breaches += judge.judge(action, step.response, step.snapshot)
-    return breaches
+        violations += judge.judge(action, step.response, step.snapshot)
+    return violations

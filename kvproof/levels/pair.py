@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import tee
 from random import Random
 
-from invariants.violation import Breach
+from invariants.violation import Violation
 from kvproof.errors import CouldNotRun
 from kvproof.levels.level import Examination
 from kvproof.subjects.subject import Level, Subject
 from model.dialect import Dialect
-from model.program import Program
+from model.manager.program import ManagerProgram
 from model.trace import Trace
 from specs.manager.generator import draw_program
 from specs.shrink import minimise
@@ -39,25 +39,27 @@ class PairExaminer:
     def waived(self) -> Mapping[str, str]:
         return dict(self.dialect.by_design)
 
-    def draw(self, random: Random, actions: int) -> Program:
+    def draw(self, random: Random, actions: int) -> ManagerProgram:
         return draw_program(random, self.dialect, actions)
 
-    def minimise(self, program: Program, fails: Callable[[Program], bool]) -> Program:
+    def minimise(
+        self, program: ManagerProgram, fails: Callable[[ManagerProgram], bool]
+    ) -> ManagerProgram:
         return minimise(program, fails, self.dialect, small_scopes=False)
 
     def unmet(self, seen: Counter[str]) -> tuple[str, ...]:
         return ()
 
-    def examine(self, program: Program) -> Examination:
+    def examine(self, program: ManagerProgram) -> Examination:
         return self.compare(program, self.subject.run(program), self.other.run(program))
 
-    def examine_many(self, programs: Iterable[Program]) -> Iterator[Examination]:
+    def examine_many(self, programs: Iterable[ManagerProgram]) -> Iterator[Examination]:
         ours, first, second = tee(programs, 3)
         traces = zip(self.subject.run_many(first), self.other.run_many(second), strict=True)
         for one, two in traces:
             yield self.compare(next(ours), one, two)
 
-    def compare(self, program: Program, one: Trace, two: Trace) -> Examination:
+    def compare(self, program: ManagerProgram, one: Trace, two: Trace) -> Examination:
         result = Examination(program)
         result.actions_run = min(len(one.steps), len(two.steps))
         for trace in (one, two):
@@ -65,13 +67,13 @@ class PairExaminer:
                 raise CouldNotRun(f"{trace.subject} could not run a program: {trace.failure}")
             if trace.ending in DEATHS:
                 evidence = f"{trace.subject}: {trace.failure or trace.ending}"
-                result.add([Breach(DEATHS[trace.ending], 0, tuple(evidence.splitlines()))])
-        if result.breaches:
+                result.add([Violation(DEATHS[trace.ending], 0, tuple(evidence.splitlines()))])
+        if result.violations:
             return result
         for index in range(max(len(one.steps), len(two.steps))):
             digests = [t.steps[index].digest if index < len(t.steps) else "" for t in (one, two)]
             if digests[0] != digests[1]:
-                result.add([Breach("lockstep", index, self._difference(one, two, index))])
+                result.add([Violation("lockstep", index, self._difference(one, two, index))])
                 break
         return result
 

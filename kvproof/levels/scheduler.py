@@ -12,14 +12,14 @@ from typing import Any, get_args, get_type_hints
 
 from invariants.rule_book import SCHEDULER_BY_DESIGN
 from invariants.scheduler.goals import GOALS, excluded_goals, unreachable_goals
-from invariants.violation import Breach
+from invariants.violation import Violation
 from kvproof.errors import CouldNotRun
 from kvproof.levels.level import Examination
 from kvproof.subjects.scheduler import SchedulerSubject, SchedulerTrace
 from kvproof.subjects.subject import Level
 from model.dialect import Dialect
 from model.scheduler.legal import AT_LEAST_ONE
-from model.scheduler.program import Program
+from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import SchedulerSetup
 from specs.casefile import MAX_NUMBER, MAX_PARALLEL
 from specs.scheduler.generator import draw_program
@@ -56,16 +56,16 @@ class SchedulerExaminer:
         """Rules that the release breaks by design, with the reason."""
         return SCHEDULER_BY_DESIGN.get(self.dialect.name, {})
 
-    def draw(self, random: Random, actions: int) -> Program:
+    def draw(self, random: Random, actions: int) -> SchedulerProgram:
         try:
             return draw_program(random, actions, self.modes)
         except ValueError as error:
             raise CouldNotRun(f"no engine starts with what is fixed: {error}") from error
 
-    def examine(self, program: Program) -> Examination:
+    def examine(self, program: SchedulerProgram) -> Examination:
         return self.examination(self.subject.run(program, responses=self.digests))
 
-    def examine_many(self, programs: Iterable[Program]) -> Iterator[Examination]:
+    def examine_many(self, programs: Iterable[SchedulerProgram]) -> Iterator[Examination]:
         for trace in self.subject.run_many(programs):
             yield self.examination(trace)
 
@@ -82,12 +82,12 @@ class SchedulerExaminer:
             return result
         if trace.ending in DEATHS:
             evidence = (trace.failure or trace.ending).splitlines()
-            result.add([Breach(DEATHS[trace.ending], 0, tuple(evidence))])
+            result.add([Violation(DEATHS[trace.ending], 0, tuple(evidence))])
             return result
-        result.add(b for b in trace.breaches if self.only in (None, b.rule, b.known))
+        result.add(b for b in trace.violations if self.only in (None, b.rule, b.known))
         result.actions_run = len(trace.program.actions)
-        if trace.breaches:
-            result.actions_run = min(result.actions_run, trace.breaches[0].step + 1)
+        if trace.violations:
+            result.actions_run = min(result.actions_run, trace.violations[0].step + 1)
         if self.digests:
             result.digests = digests_of(trace)
         return result
@@ -98,7 +98,9 @@ class SchedulerExaminer:
     def shrinkers(self, rule: str) -> tuple[SchedulerExaminer, ...]:
         return (replace(self.exact(rule), digests=False),)
 
-    def minimise(self, program: Program, fails: Callable[[Program], bool]) -> Program:
+    def minimise(
+        self, program: SchedulerProgram, fails: Callable[[SchedulerProgram], bool]
+    ) -> SchedulerProgram:
         return minimise(program, fails)
 
     def unmet(self, seen: Counter[str]) -> tuple[str, ...]:

@@ -8,8 +8,7 @@ from kvproof.gate.gate import GateResult
 from kvproof.proving import Proofs
 from kvproof.search.hunt import Finding, Outcome
 from kvproof.search.replay import Replayed
-from model.program import Program, action_to_json
-from model.scheduler.program import action_to_json as scheduler_action_to_json
+from model.program import action_to_json
 
 
 def outcome_json(outcome: Outcome, traces: dict[str, Path]) -> dict[str, Any]:
@@ -27,7 +26,8 @@ def outcome_json(outcome: Outcome, traces: dict[str, Path]) -> dict[str, Any]:
         "shadow_ends": dict(outcome.shadow_ends),
         "seconds": round(outcome.seconds, 3),
         "findings": [
-            _finding_json(finding, traces.get(finding.breach.rule)) for finding in outcome.findings
+            _finding_json(finding, traces.get(finding.violation.rule))
+            for finding in outcome.findings
         ],
         "goals": dict(sorted(outcome.goals.items())),
         "unmet_goals": list(outcome.unmet),
@@ -41,17 +41,14 @@ def outcome_json(outcome: Outcome, traces: dict[str, Path]) -> dict[str, Any]:
 
 def _finding_json(finding: Finding, trace: Path | None) -> dict[str, Any]:
     program = finding.program
-    if isinstance(program, Program):
-        actions = [action_to_json(action) for action in program.actions]
-    else:
-        actions = [scheduler_action_to_json(action) for action in program.actions]
+    actions = [action_to_json(action) for action in program.actions]
     return {
-        "rule": finding.breach.rule,
+        "rule": finding.violation.rule,
         "actions": actions,
         "actions_count": len(actions),
-        "first_bad_step": finding.breach.step,
-        "evidence": list(finding.breach.evidence),
-        "known": finding.breach.known,
+        "first_bad_step": finding.violation.step,
+        "evidence": list(finding.violation.evidence),
+        "known": finding.violation.known,
         "trace": None if trace is None else str(trace),
     }
 

@@ -11,7 +11,7 @@ from invariants.rule_book import sentence_of
 from kvproof.reports.terminal import STYLES
 
 if TYPE_CHECKING:
-    from kvproof.commands.explore import Explored, Violation
+    from kvproof.commands.explore import Explored, ShortestWay
 
 
 def explored_json(explored: Explored) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def explored_json(explored: Explored) -> dict[str, Any]:
     }
 
 
-def _violation_json(violation: Violation) -> dict[str, Any]:
+def _violation_json(violation: ShortestWay) -> dict[str, Any]:
     return {
         "rule": violation.rule,
         "actions": list(violation.actions),
@@ -68,7 +68,7 @@ def show_explored(console: Console, explored: Explored) -> None:
     console.print(_summary(explored), soft_wrap=True)
 
 
-def _show_violation(console: Console, violation: Violation) -> None:
+def _show_violation(console: Console, violation: ShortestWay) -> None:
     console.print(Text(f"{violation.rule}: {sentence_of(violation.rule)}", "bold red"))
     for number, action in enumerate(violation.actions, start=1):
         fields = " ".join(f"{key}={value}" for key, value in action.items() if key != "action")

@@ -21,8 +21,8 @@ from kvproof.subjects.reference import ReferenceSubject
 from kvproof.subjects.scheduler import SchedulerSubject, SchedulerTrace
 from kvproof.subjects.subject import Subject
 from model.dialect import DIALECTS
-from model.program import Program
-from model.scheduler.program import Program as SchedulerProgram
+from model.manager.program import ManagerProgram
+from model.scheduler.program import SchedulerProgram
 from model.trace import Trace
 
 STYLES = {
@@ -44,7 +44,7 @@ def show_outcome(
 ) -> None:
     """``model`` is what the subject was compared with; none is the reference under the dialect."""
     for finding in outcome.findings:
-        trace = traces.get(finding.breach.rule)
+        trace = traces.get(finding.violation.rule)
         show_finding(console, finding, outcome, trace, subject, model)
     notes = [
         *((f"not judged: {rule}: {why}", "dim") for rule, why in outcome.waived.items()),
@@ -95,11 +95,10 @@ def show_finding(
 ) -> None:
     versions = (outcome.subject, f"kvproof {VERSION}")
     path = None if trace is None else str(trace)
-    sentence = sentence_of(finding.breach.rule, outcome.level)
+    sentence = sentence_of(finding.violation.rule, outcome.level)
     if isinstance(subject, SchedulerSubject):
-        assert isinstance(finding.program, SchedulerProgram)
         shown = describe_serving.describe_finding(
-            finding.breach,
+            finding.violation,
             sentence,
             finding.program,
             trace=_run_scheduler(subject, finding.program),
@@ -108,11 +107,10 @@ def show_finding(
             trace_path=path,
         )
     else:
-        assert isinstance(finding.program, Program)
         dialect = DIALECTS[outcome.dialect]
         model = model or ReferenceSubject(dialect, None, f"model {outcome.dialect}")
         shown = describe.describe_finding(
-            finding.breach,
+            finding.violation,
             sentence,
             finding.program,
             model=_run(model, finding.program),
@@ -126,7 +124,7 @@ def show_finding(
     console.print()
 
 
-def _run(subject: Subject, program: Program) -> Trace:
+def _run(subject: Subject, program: ManagerProgram) -> Trace:
     try:
         return subject.run(program, "all")
     except CouldNotRun as error:  # it ran before: the finding is shown all the same

@@ -5,43 +5,40 @@ import re
 from importlib.metadata import version
 from pathlib import Path
 
-from invariants.violation import Breach
+from invariants.violation import Violation
 from kvproof.errors import CouldNotRun
 from kvproof.search.hunt import Finding, Outcome
-from model.program import Program
-from specs.casefile import FORMAT, AnyTraceFile, Found, SchedulerTraceFile, TraceFile, write_trace
+from specs.casefile import FORMAT, CaseFile, Found, write_case
 
 VERSION = version("kvproof")
 MAX_NAME = 80
 """Characters of a subject's name in the name of a file."""
 
 
-def headline(breach: Breach) -> str:
+def headline(violation: Violation) -> str:
     """What was seen, in one line."""
-    lines = "\n".join(breach.evidence).strip().splitlines()
-    return lines[0] if lines else breach.rule
+    lines = "\n".join(violation.evidence).strip().splitlines()
+    return lines[0] if lines else violation.rule
 
 
-def trace_of(finding: Finding, outcome: Outcome, subject: str) -> AnyTraceFile:
-    breach, program = finding.breach, finding.program
-    known = f" (known defect {breach.known})" if breach.known else ""
+def trace_of(finding: Finding, outcome: Outcome, subject: str) -> CaseFile:
+    violation, program = finding.violation, finding.program
+    known = f" (known defect {violation.known})" if violation.known else ""
     found = Found(
-        rule=breach.rule,
-        step=breach.step,
-        evidence=breach.evidence,
+        rule=violation.rule,
+        step=violation.step,
+        evidence=violation.evidence,
         subject=subject,
         dialect=outcome.dialect,
         seed=outcome.seed,
         kvproof=VERSION,
     )
-    about = f"{breach.rule} broken by {outcome.subject}{known}: {headline(breach)}"
-    if isinstance(program, Program):
-        return TraceFile(FORMAT, about, program, found, None)
-    return SchedulerTraceFile(FORMAT, about, program, found, None, finding.digests)
+    about = f"{violation.rule} broken by {outcome.subject}{known}: {headline(violation)}"
+    return CaseFile(FORMAT, about, program, found, None, finding.digests)
 
 
 def save_findings(outcome: Outcome, folder: Path, subject: str | None = None) -> dict[str, Path]:
-    """Write a trace file for each finding; return the paths by rule. Raises ``TraceError``.
+    """Write a trace file for each finding; return the paths by rule. Raises ``CaseFileError``.
 
     ``subject`` is what replays them, if the outcome's own subject is not one but two.
     """
@@ -49,9 +46,9 @@ def save_findings(outcome: Outcome, folder: Path, subject: str | None = None) ->
     for finding in outcome.findings:
         name = re.sub(r"[^A-Za-z0-9.]+", "-", outcome.subject).strip("-")[-MAX_NAME:]
         level = "" if outcome.level == "manager" else f"{outcome.level}-"
-        path = folder / f"{finding.breach.rule}-{level}{name}-seed-{outcome.seed}.json"
-        write_trace(path, trace_of(finding, outcome, subject or outcome.subject))
-        paths[finding.breach.rule] = path
+        path = folder / f"{finding.violation.rule}-{level}{name}-seed-{outcome.seed}.json"
+        write_case(path, trace_of(finding, outcome, subject or outcome.subject))
+        paths[finding.violation.rule] = path
     return paths
 
 

@@ -12,13 +12,14 @@ from hypothesis.errors import Unsatisfiable
 from hypothesis.stateful import get_state_machine_test
 
 from invariants.rules import RULES, Rule
-from invariants.violation import Breach
+from invariants.violation import Violation
 from kvproof.errors import CouldNotRun
-from kvproof.levels.level import AnyProgram, Examination, Examining
+from kvproof.levels.level import Examination, Examining
 from kvproof.levels.manager import Examiner
 from kvproof.levels.pair import PairExaminer
 from kvproof.subjects.subject import Level
-from model.program import Program
+from model.manager.program import ManagerProgram
+from model.program import AnyProgram
 from specs.manager.machine import machine_for
 
 Verdict = Literal["clean", "counterexample", "incomplete"]
@@ -52,7 +53,7 @@ class RoundOver(BaseException):
 class Finding:
     """One rule broken, with the smallest program found that breaks it."""
 
-    breach: Breach
+    violation: Violation
     program: AnyProgram
     digests: tuple[str, ...] = ()
     """Of the answers to its actions, at the level of the scheduler."""
@@ -132,7 +133,7 @@ class Hunt:
     """Programs to run at most."""
     step_limit: int | None = None
     """Steps of the scheduler after which it is enough."""
-    failing: dict[str, tuple[Breach, AnyProgram]] = field(default_factory=dict)
+    failing: dict[str, tuple[Violation, AnyProgram]] = field(default_factory=dict)
     deaths: int = 0
 
     def take(self, result: Examination) -> bool:
@@ -150,11 +151,14 @@ class Hunt:
             outcome.refused[result.refused] += 1
         outcome.goals.update(result.goals)
         news = False
-        for breach in result.breaches:
-            if breach.known and self.only is None:
-                outcome.known[breach.known] += 1
-            elif self.only in (None, breach.rule, breach.known) and breach.rule not in self.failing:
-                self.failing[breach.rule] = (breach, result.program)
+        for violation in result.violations:
+            if violation.known and self.only is None:
+                outcome.known[violation.known] += 1
+            elif (
+                self.only in (None, violation.rule, violation.known)
+                and violation.rule not in self.failing
+            ):
+                self.failing[violation.rule] = (violation, result.program)
                 news = True
         return news
 
@@ -238,7 +242,7 @@ def search(
 def _one_round(hunt: Hunt, round_seed: int, progress: Progress) -> bool:
     """Run machines until one breaks a rule that is not known yet; say whether one did."""
 
-    def finished(program: Program) -> None:
+    def finished(program: ManagerProgram) -> None:
         if program.actions:
             try:
                 found = hunt.take(hunt.examiner.examine(program))
@@ -319,32 +323,32 @@ def draw_programs(
 
 def _conclude(hunt: Hunt, started: float, progress: Progress) -> Outcome:
     outcome = hunt.outcome
-    for breach, program in hunt.failing.values():
-        progress(outcome, f"minimising {breach.rule}")
-        outcome.findings.append(minimised(hunt.examiner, breach, program))
+    for violation, program in hunt.failing.values():
+        progress(outcome, f"minimising {violation.rule}")
+        outcome.findings.append(minimised(hunt.examiner, violation, program))
     if hunt.only is None and hunt.examiner.watch_goals:
         outcome.unmet = hunt.examiner.unmet(outcome.goals)
     outcome.seconds = time.monotonic() - started
     return outcome
 
 
-def minimised(examiner: Examining, breach: Breach, program: AnyProgram) -> Finding:
+def minimised(examiner: Examining, violation: Violation, program: AnyProgram) -> Finding:
     """Shrink a failing program, in configurations that the engine would start with.
 
     A failure that does not come again is a finding too, as it was seen.
     """
-    exact = examiner.exact(breach.rule)
+    exact = examiner.exact(violation.rule)
     why = "it was seen once and not again: the subject is not stable, and this is not minimised"
     try:
-        for shrinker in examiner.shrinkers(breach.rule):
-            small = _shrunk(shrinker, breach, program)
+        for shrinker in examiner.shrinkers(violation.rule):
+            small = _shrunk(shrinker, violation, program)
             result = exact.examine(small) if small else None
-            seen = _same(result, breach) if result else None
+            seen = _same(result, violation) if result else None
             if small and result and seen:
                 return Finding(_placed(seen, small), small, result.digests)
     except CouldNotRun as error:
         why = f"it could not be minimised: {error}"
-    unshrunk = replace(breach, evidence=(*breach.evidence, why))
+    unshrunk = replace(violation, evidence=(*violation.evidence, why))
     return Finding(_placed(unshrunk, program), program)
 
 
@@ -352,12 +356,12 @@ class OutOfPatienceError(Exception):
     """Minimising takes too long."""
 
 
-def _shrunk(examiner: Examining, breach: Breach, program: AnyProgram) -> AnyProgram | None:
+def _shrunk(examiner: Examining, violation: Violation, program: AnyProgram) -> AnyProgram | None:
     """The program made small, if it fails on this examiner at all.
 
     A crash or a hang is made as small as the time allows.
     """
-    patience = MINIMISING_SECONDS if breach.rule in WORKER_RULES else float("inf")
+    patience = MINIMISING_SECONDS if violation.rule in WORKER_RULES else float("inf")
     deadline = time.monotonic() + patience
     smallest = program
 
@@ -365,7 +369,7 @@ def _shrunk(examiner: Examining, breach: Breach, program: AnyProgram) -> AnyProg
         nonlocal smallest
         if time.monotonic() > deadline:
             raise OutOfPatienceError
-        failed = _same(examiner.examine(candidate), breach) is not None
+        failed = _same(examiner.examine(candidate), violation) is not None
         if failed and len(candidate.actions) <= len(smallest.actions):
             smallest = candidate
         return failed
@@ -377,14 +381,14 @@ def _shrunk(examiner: Examining, breach: Breach, program: AnyProgram) -> AnyProg
     return small
 
 
-def _same(result: Examination, breach: Breach) -> Breach | None:
-    """The breach of the same rule: a known defect is never the same as an unknown one."""
-    kind = (breach.rule, breach.known)
-    return next((b for b in result.breaches if (b.rule, b.known) == kind), None)
+def _same(result: Examination, violation: Violation) -> Violation | None:
+    """The violation of the same rule: a known defect is never the same as an unknown one."""
+    kind = (violation.rule, violation.known)
+    return next((b for b in result.violations if (b.rule, b.known) == kind), None)
 
 
-def _placed(breach: Breach, program: AnyProgram) -> Breach:
+def _placed(violation: Violation, program: AnyProgram) -> Violation:
     """A worker that died told of no step: the last action of a minimal program is to blame."""
-    if breach.rule in WORKER_RULES:
-        return replace(breach, step=len(program.actions) - 1)
-    return breach
+    if violation.rule in WORKER_RULES:
+        return replace(violation, step=len(program.actions) - 1)
+    return violation

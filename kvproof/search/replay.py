@@ -18,7 +18,7 @@ from kvproof.subjects.subject import Subject
 from model.dialect import DIALECTS, Dialect
 from model.manager.session import Event, Response
 from model.startup import below_minimum
-from specs.casefile import AnyTraceFile, SchedulerTraceFile, TraceFile
+from specs.casefile import CaseFile
 
 Result = Literal["FIXED", "FAILED", "ERROR"]
 
@@ -47,7 +47,7 @@ class Replayed:
         return self.outcome == "FIXED" or self.known is not None
 
 
-def subjects_of(trace: AnyTraceFile) -> tuple[str, ...]:
+def subjects_of(trace: CaseFile) -> tuple[str, ...]:
     """The subjects that a trace itself names."""
     named: tuple[str, ...] = (trace.found.subject,) if trace.found is not None else ()
     if trace.expect is not None:
@@ -55,7 +55,7 @@ def subjects_of(trace: AnyTraceFile) -> tuple[str, ...]:
     return named
 
 
-def expected_of(trace: AnyTraceFile, subject: str) -> Result | None:
+def expected_of(trace: CaseFile, subject: str) -> Result | None:
     if trace.expect is None:
         return None
     if subject in trace.expect.fails:
@@ -63,14 +63,14 @@ def expected_of(trace: AnyTraceFile, subject: str) -> Result | None:
     return "FIXED" if subject in trace.expect.passes else None
 
 
-def rule_of(trace: AnyTraceFile) -> str | None:
+def rule_of(trace: CaseFile) -> str | None:
     """The rule that a trace is about; without one, any broken rule counts."""
     if trace.expect is not None:
         return trace.expect.rule
     return trace.found.rule if trace.found is not None else None
 
 
-def replay(path: Path, trace: TraceFile, subject: Subject, dialect_name: str | None) -> Replayed:
+def replay(path: Path, trace: CaseFile, subject: Subject, dialect_name: str | None) -> Replayed:
     """Run a trace on a subject; raises ``CouldNotRun`` when there is nothing to compare with."""
     dialect = _dialect(trace, subject, dialect_name)
     too_small = below_minimum(trace.program.configuration, dialect)
@@ -84,7 +84,7 @@ def replay(path: Path, trace: TraceFile, subject: Subject, dialect_name: str | N
     return _replayed(path, trace, subject.name, result, changed)
 
 
-def replay_scheduler(path: Path, trace: SchedulerTraceFile, subject: SchedulerSubject) -> Replayed:
+def replay_scheduler(path: Path, trace: CaseFile, subject: SchedulerSubject) -> Replayed:
     """Run a trace of whole engine steps on an engine."""
     examiner = SchedulerExaminer(subject, watch_goals=False, digests=True)
     try:
@@ -114,29 +114,29 @@ def first_difference(recorded: Sequence[object], replayed: Sequence[object]) -> 
 
 
 def _replayed(
-    path: Path, trace: AnyTraceFile, subject: str, result: Examination, changed: int | None
+    path: Path, trace: CaseFile, subject: str, result: Examination, changed: int | None
 ) -> Replayed:
     rule, expected = rule_of(trace), expected_of(trace, subject)
     outcome: Result = "FAILED" if _fails(result, rule) else "FIXED"
     why = "; ".join(
         f"{b.rule}: {headline(b)}{f' (known defect {b.known})' if b.known else ''}"
-        for b in result.breaches
+        for b in result.violations
     )
-    known = next((b.known for b in result.breaches if b.rule == rule), None)
+    known = next((b.known for b in result.violations if b.rule == rule), None)
     return Replayed(str(path), subject, outcome, expected, changed, why, known)
 
 
-def _not_started(path: Path, trace: AnyTraceFile, subject: str, why: str) -> Replayed:
+def _not_started(path: Path, trace: CaseFile, subject: str, why: str) -> Replayed:
     expected = expected_of(trace, subject)
     return Replayed(str(path), subject, "ERROR", expected, None, why, starts=False)
 
 
-def not_replayed(path: Path, trace: AnyTraceFile, subject: str, error: CouldNotRun) -> Replayed:
+def not_replayed(path: Path, trace: CaseFile, subject: str, error: CouldNotRun) -> Replayed:
     expected = expected_of(trace, subject)
     return Replayed(str(path), subject, "ERROR", expected, None, str(error))
 
 
-def _dialect(trace: TraceFile, subject: Subject, name: str | None) -> Dialect:
+def _dialect(trace: CaseFile, subject: Subject, name: str | None) -> Dialect:
     """The dialect that is named; else, where a trace was found, the one it was found with."""
     found = trace.found
     if name is None and found and found.subject == subject.name and found.dialect in DIALECTS:
@@ -148,7 +148,7 @@ def _dialect(trace: TraceFile, subject: Subject, name: str | None) -> Dialect:
     return subject.dialect
 
 
-def _examined(examiner: Examining, trace: AnyTraceFile) -> Examination:
+def _examined(examiner: Examining, trace: CaseFile) -> Examination:
     """A crash or hang counts when it comes again: workers die of other things too."""
     result = examiner.examine(trace.program)
     return examiner.examine(trace.program) if result.rules_broken & WORKER_RULES else result
@@ -157,7 +157,7 @@ def _examined(examiner: Examining, trace: AnyTraceFile) -> Examination:
 def _fails(result: Examination, rule: str | None) -> bool:
     """Whether the rule is broken, or the subject did not live to show it."""
     if rule is None:
-        return any(breach.known is None for breach in result.breaches)
+        return any(violation.known is None for violation in result.violations)
     return bool(result.rules_broken & {rule, *WORKER_RULES})
 
 
@@ -166,7 +166,7 @@ def _essence(response: Response) -> list[Event]:
     return [event[:3] if event[0] == "step" else event for event in response]
 
 
-def first_changed_step(trace: TraceFile, subject: Subject) -> int | None:
+def first_changed_step(trace: CaseFile, subject: Subject) -> int | None:
     """Compare the answers with those of the dialect in which the trace was found."""
     names = [trace.found.dialect] if trace.found is not None else []
     if trace.expect is not None:

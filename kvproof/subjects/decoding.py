@@ -6,12 +6,12 @@ from typing import Any
 
 from kvproof.subjects.pipeline import Reply
 from kvproof.subjects.subject import Snapshots
-from model.program import Program
+from model.manager.program import ManagerProgram
 from model.snapshot import snapshot_from_json
 from model.trace import Ending, Step, Trace
 
 
-def trace_of(subject: str, program: Program, snapshots: Snapshots, reply: Reply) -> Trace:
+def trace_of(subject: str, program: ManagerProgram, snapshots: Snapshots, reply: Reply) -> Trace:
     if reply.outcome != "answered":
         return Trace(subject, program, (), reply.outcome, reply.failure)
     message = reply.message
@@ -37,7 +37,7 @@ def _steps(message: dict[str, Any], snapshots: Snapshots) -> tuple[Step, ...]:
     return tuple([Step(*all_) for all_ in zip(responses, digests, states, strict=True)])
 
 
-def _ending(steps: tuple[Step, ...], program: Program) -> Ending:
+def _ending(steps: tuple[Step, ...], program: ManagerProgram) -> Ending:
     last = steps[-1].response if steps else ()
     if any(event[0] == "raised" for event in last):
         return "raised"

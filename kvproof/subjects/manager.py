@@ -16,7 +16,8 @@ from kvproof.subjects.pipeline import Job, Pipeline, submitted_ahead
 from kvproof.subjects.process import WorkerCommand
 from kvproof.subjects.subject import Level, Snapshots
 from model.dialect import Dialect
-from model.program import Program, program_to_json
+from model.manager.program import ManagerProgram
+from model.program import program_to_json
 from model.trace import Trace
 
 LEASH = Path(leash.__file__)
@@ -35,11 +36,11 @@ class EngineSubject:
         """Process id of the worker, None if none runs."""
         return self._pipeline.pid
 
-    def run(self, program: Program, snapshots: Snapshots = "digests") -> Trace:
+    def run(self, program: ManagerProgram, snapshots: Snapshots = "digests") -> Trace:
         return self._trace(program, snapshots, self._submit(program, snapshots))
 
     def run_many(
-        self, programs: Iterable[Program], snapshots: Snapshots = "digests"
+        self, programs: Iterable[ManagerProgram], snapshots: Snapshots = "digests"
     ) -> Iterator[Trace]:
         ahead = submitted_ahead(programs, lambda program: self._submit(program, snapshots))
         for program, job in ahead:
@@ -54,10 +55,10 @@ class EngineSubject:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _submit(self, program: Program, snapshots: Snapshots) -> Job:
+    def _submit(self, program: ManagerProgram, snapshots: Snapshots) -> Job:
         return self._pipeline.submit({"program": program_to_json(program), "snapshots": snapshots})
 
-    def _trace(self, program: Program, snapshots: Snapshots, job: Job) -> Trace:
+    def _trace(self, program: ManagerProgram, snapshots: Snapshots, job: Job) -> Trace:
         return trace_of(self.name, program, snapshots, self._pipeline.reply_to(job))
 
 

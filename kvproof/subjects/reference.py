@@ -10,8 +10,8 @@ from typing import Any, Self
 from kvproof.subjects.subject import Snapshots
 from model.dialect import Dialect
 from model.manager.actions import Action
+from model.manager.program import ManagerProgram
 from model.manager.session import Session
-from model.program import Program
 from model.reference import ReferenceAllocator
 from model.snapshot import Digester
 from model.trace import Ending, Step, Trace
@@ -26,7 +26,7 @@ class ReferenceSubject:
     dialect: Dialect | None
     name: str
 
-    def run(self, program: Program, snapshots: Snapshots = "digests") -> Trace:
+    def run(self, program: ManagerProgram, snapshots: Snapshots = "digests") -> Trace:
         started = time.perf_counter()
         allocator = ReferenceAllocator(program.configuration, self.runs_as)
         session = Session(program.configuration, allocator)
@@ -41,7 +41,7 @@ class ReferenceSubject:
         return Trace(self.name, program, tuple(steps), ending, session.failure, seconds)
 
     def run_many(
-        self, programs: Iterable[Program], snapshots: Snapshots = "digests"
+        self, programs: Iterable[ManagerProgram], snapshots: Snapshots = "digests"
     ) -> Iterator[Trace]:
         for program in programs:
             yield self.run(program, snapshots)

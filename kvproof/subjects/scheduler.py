@@ -9,16 +9,17 @@ from typing import Any, Literal, Self
 
 from invariants.scheduler.effort import Effort
 from invariants.scheduler.run import Response
-from invariants.violation import Breach
+from invariants.violation import Violation
 from kvproof.engines.vllm.engine import Engine
 from kvproof.errors import CouldNotRun
 from kvproof.subjects.decoding import as_tuples
 from kvproof.subjects.manager import worker_command
 from kvproof.subjects.pipeline import Job, Pipeline, Reply, submitted_ahead
 from model.dialect import Dialect
-from model.scheduler.program import Program, program_to_json
+from model.program import program_to_json
+from model.scheduler.program import SchedulerProgram
 
-Ending = Literal["ended", "breached", "refused", "crashed", "hung", "error"]
+Ending = Literal["ended", "violated", "refused", "crashed", "hung", "error"]
 """How a run ended: all requests did; a rule was broken; the engine would not start with the
 setup; the worker process died; it did not answer in time; it could not run the program."""
 
@@ -28,11 +29,11 @@ class SchedulerTrace:
     """A program as one engine ran it, up to the first action that broke a rule."""
 
     subject: str
-    program: Program
+    program: SchedulerProgram
     ending: Ending
     failure: str | None = None
     """What the engine raised, why it would not start, or why it could not run."""
-    breaches: tuple[Breach, ...] = ()
+    violations: tuple[Violation, ...] = ()
     steps: int = 0
     """Scheduler steps, those after the last action included."""
     goals: Counter[str] = field(default_factory=Counter)
@@ -66,14 +67,14 @@ class SchedulerSubject:
         """Process id of the worker, None if none runs."""
         return self._pipeline.pid
 
-    def run(self, program: Program, responses: bool = False) -> SchedulerTrace:
+    def run(self, program: SchedulerProgram, responses: bool = False) -> SchedulerTrace:
         """Run one program; ``responses`` asks for what the engine answered to each action.
 
         Raises ``CouldNotRun`` when the engine cannot be started at all.
         """
         return self._trace(program, self._submit(program, responses))
 
-    def run_many(self, programs: Iterable[Program]) -> Iterator[SchedulerTrace]:
+    def run_many(self, programs: Iterable[SchedulerProgram]) -> Iterator[SchedulerTrace]:
         """Run programs in order, one trace each; a few are run ahead of the caller."""
         for program, job in submitted_ahead(programs, lambda p: self._submit(p, False)):
             yield self._trace(program, job)
@@ -97,7 +98,7 @@ class SchedulerSubject:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _submit(self, program: Program, responses: bool) -> Job:
+    def _submit(self, program: SchedulerProgram, responses: bool) -> Job:
         message = {
             "program": program_to_json(program),
             "release": self.dialect.name,
@@ -106,11 +107,11 @@ class SchedulerSubject:
         }
         return self._pipeline.submit(message)
 
-    def _trace(self, program: Program, job: Job) -> SchedulerTrace:
+    def _trace(self, program: SchedulerProgram, job: Job) -> SchedulerTrace:
         return _trace_of(self.name, program, self._pipeline.reply_to(job))
 
 
-def _trace_of(subject: str, program: Program, reply: Reply) -> SchedulerTrace:
+def _trace_of(subject: str, program: SchedulerProgram, reply: Reply) -> SchedulerTrace:
     if reply.outcome != "answered":
         return SchedulerTrace(subject, program, reply.outcome, reply.failure)
     message = reply.message
@@ -125,20 +126,20 @@ def _trace_of(subject: str, program: Program, reply: Reply) -> SchedulerTrace:
         return SchedulerTrace(subject, program, "error", failure)
 
 
-def _decoded(subject: str, program: Program, message: dict[str, Any]) -> SchedulerTrace:
-    breaches = tuple(
+def _decoded(subject: str, program: SchedulerProgram, message: dict[str, Any]) -> SchedulerTrace:
+    violations = tuple(
         [
-            Breach(b["rule"], b["step"], tuple(b["evidence"]), b["known"])
-            for b in message["breaches"]
+            Violation(b["rule"], b["step"], tuple(b["evidence"]), b["known"])
+            for b in message["violations"]
         ]
     )
     shadow = message.get("shadow") or {"calls": 0, "states": 0, "ended": None}
     return SchedulerTrace(
         subject,
         program,
-        "breached" if breaches else "ended",
+        "violated" if violations else "ended",
         message["failure"],
-        breaches,
+        violations,
         message["steps"],
         Counter(message["goals"]),
         as_tuples(message["responses"]),

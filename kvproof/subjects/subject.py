@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Literal, Protocol, Self
 
 from model.dialect import Dialect
-from model.program import Program
+from model.manager.program import ManagerProgram
 from model.trace import Trace
 
 Level = Literal["manager", "scheduler"]
@@ -29,14 +29,14 @@ class Subject(Protocol):
     def dialect(self) -> Dialect | None:
         """The dialect that it is compared with unless the user names another."""
 
-    def run(self, program: Program, snapshots: Snapshots = "digests") -> Trace:
+    def run(self, program: ManagerProgram, snapshots: Snapshots = "digests") -> Trace:
         """Run one program. Whatever the implementation does, the answer is a trace.
 
         Raises ``CouldNotRun`` when the implementation cannot be started at all.
         """
 
     def run_many(
-        self, programs: Iterable[Program], snapshots: Snapshots = "digests"
+        self, programs: Iterable[ManagerProgram], snapshots: Snapshots = "digests"
     ) -> Iterator[Trace]:
         """Run programs in order, one trace each; a few are run ahead of the caller.
 

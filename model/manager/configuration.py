@@ -1,7 +1,9 @@
 """The shape of one engine: pools, groups, limits and modes."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
+
+from model.program import Level
 
 Policy = Literal["fcfs", "priority"]
 
@@ -16,6 +18,8 @@ class Configuration:
     its groups are: host source, indexer, ``num_resident_groups`` resident groups, and as many
     hot groups (the engine pairs them), in this order.
     """
+
+    level: ClassVar[Level] = "manager"
 
     block_size: int = 4
     """Tokens in a block (a page has the same size)."""

@@ -5,9 +5,9 @@ What a program outside of these shows is no finding.
 
 from collections.abc import Iterator
 
-from model.scheduler.actions import Arrive
+from model.program import Program
+from model.scheduler.actions import Action, Arrive
 from model.scheduler.minimum import minimum_pools
-from model.scheduler.program import Program
 from model.scheduler.setup import SchedulerSetup
 
 CACHES = ("full", "sliding", "mamba", "hisparse")
@@ -19,7 +19,7 @@ AT_LEAST_ONE = (
 AT_LEAST_ZERO = ("watermark_blocks", "long_prefill_threshold", "sliding_window")
 
 
-def problem_of_program(program: Program) -> str | None:
+def problem_of_program(program: Program[SchedulerSetup, Action]) -> str | None:
     """Say in one line why a program does not count, or None."""
     problem = problem_of_setup(program.configuration)
     if problem is None and program.configuration.hisparse and program.configuration.external_store:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
+
+from model.program import Level
 
 Cache = Literal["full", "sliding", "mamba", "hisparse"]
 """The groups of the cache: one of full attention; full and sliding window; full and Mamba in
@@ -23,6 +25,8 @@ class SchedulerSetup:
     in tokens, 0 for none.  ``external_store`` adds a KV store that other engines fill, beside
     HiSparse or alone.
     """
+
+    level: ClassVar[Level] = "scheduler"
 
     cache: Cache
     block_size: int

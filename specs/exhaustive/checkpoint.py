@@ -13,7 +13,7 @@ from typing import Any
 
 from invariants.manager.judge import Judge
 from invariants.rules import RULE_BY_ID, Rule
-from invariants.violation import Breach
+from invariants.violation import Violation
 from model.dialect import Dialect
 from model.manager.actions import Action
 from model.manager.configuration import Configuration
@@ -34,12 +34,14 @@ class Played:
     judge: Judge | None
     """None where nothing is judged."""
     response: Response = ()
-    breaches: tuple[Breach, ...] = ()
+    violations: tuple[Violation, ...] = ()
 
     def take(self, action: Action) -> None:
         self.response = self.session.do(action)
         if self.judge is not None:
-            self.breaches = tuple(self.judge.judge(action, self.response, self.session.snapshot()))
+            self.violations = tuple(
+                self.judge.judge(action, self.response, self.session.snapshot())
+            )
 
 
 class Checkpoints:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from invariants.rules import RULES, Rule
-from invariants.violation import Breach
+from invariants.violation import Violation
 from model.manager.actions import (
     Action,
     Admit,
@@ -75,11 +75,11 @@ class EngineSpace:
     def keep(self, live: Played) -> bytes:
         return self._checkpoints.save(live)
 
-    def violation(self, live: Played, new: bool) -> Breach | None:
-        for breach in live.breaches:
-            if breach.known is None:
-                return breach
-            self.known[breach.known] += 1
+    def violation(self, live: Played, new: bool) -> Violation | None:
+        for violation in live.violations:
+            if violation.known is None:
+                return violation
+            self.known[violation.known] += 1
         return None
 
 

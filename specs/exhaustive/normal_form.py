@@ -52,7 +52,7 @@ def state_of(session: ReferenceSession) -> State:
 def forget_unreadable(played: Played) -> None:
     """Forget what is in blocks that nobody can find or hold: it counts as garbage from now on.
 
-    Garbage read is a breach all the same, so nothing is overlooked by it.
+    Garbage read is a violation all the same, so nothing is overlooked by it.
     """
     session, ghost = played.session, ghost_of(played)
     gpu = readable_gpu_blocks(session)

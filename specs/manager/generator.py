@@ -26,6 +26,7 @@ from model.manager.actions import (
     Reset,
 )
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.program import Program
 from model.reference import ReferenceAllocator
@@ -83,7 +84,7 @@ def with_pools(
 
 def draw_program(
     random: Random, dialect: Dialect, num_actions: int, modes: Mapping[str, Any] | None = None
-) -> Program:
+) -> ManagerProgram:
     """Draw a configuration and ``num_actions`` actions, playing against the reference."""
     configuration = draw_configuration(random, dialect, modes)
     session: ReferenceSession = Session(configuration, ReferenceAllocator(configuration, dialect))

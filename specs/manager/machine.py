@@ -26,6 +26,7 @@ from model.manager.actions import (
     Preempt,
     Reset,
 )
+from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.program import Program
 from model.reference import ReferenceAllocator
@@ -33,7 +34,7 @@ from specs.manager.generator import MAX_REQUESTS, ReferenceSession, draw_action,
 
 settings.register_profile("pr", max_examples=1_500, stateful_step_count=20, deadline=None)
 
-Finished = Callable[[Program], None]
+Finished = Callable[[ManagerProgram], None]
 """Examines a program that a machine has played; raises to call it failed."""
 
 

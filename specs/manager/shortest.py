@@ -21,13 +21,14 @@ from model.manager.actions import (
     Preempt,
 )
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.program import Program
 from model.startup import minimum_blocks, minimum_host_blocks
 from specs.exhaustive.breadth import Limits, breadth_first
 from specs.exhaustive.checkpoint import Checkpoints, Played
 from specs.manager.generator import ReferenceSession
 
-Fails = Callable[[Program], bool]
+Fails = Callable[[ManagerProgram], bool]
 
 EVERYTHING = 99
 """More tokens, or transfers, than any small instance has."""
@@ -37,12 +38,14 @@ MAX_ALIVE = 2
 """Requests alive at once."""
 
 
-def shortest(modes: Configuration, fails: Fails, dialect: Dialect, below: int) -> Program | None:
+def shortest(
+    modes: Configuration, fails: Fails, dialect: Dialect, below: int
+) -> ManagerProgram | None:
     """The shortest failing program of fewer than ``below`` actions in a few small scopes.
 
     ``modes`` gives everything but the sizes.
     """
-    best: Program | None = None
+    best: ManagerProgram | None = None
     for configuration in small_scopes(modes):
         found = search_scope(configuration, fails, dialect, below)
         if found is not None:
@@ -67,7 +70,7 @@ def small_scopes(modes: Configuration) -> Iterator[Configuration]:
 
 def search_scope(
     configuration: Configuration, fails: Fails, dialect: Dialect, below: int
-) -> Program | None:
+) -> ManagerProgram | None:
     """Breadth-first over all programs of the scope, states already seen left out."""
     scope = Scope(configuration, fails, Checkpoints(configuration, dialect))
     return breadth_first(scope, Limits(states=MAX_STATES, depth=below - 1)).violation
@@ -101,7 +104,7 @@ class Scope:
     def keep(self, live: tuple[Path, Played]) -> tuple[Path, bytes]:
         return live[0], self.checkpoints.save(live[1])
 
-    def violation(self, live: tuple[Path, Played], new: bool) -> Program | None:
+    def violation(self, live: tuple[Path, Played], new: bool) -> ManagerProgram | None:
         program = Program(self.configuration, live[0])
         return program if new and live[0] and self.fails(program) else None
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any
 
+from model.program import Program
 from model.scheduler.actions import (
     Abort,
     Action,
@@ -21,7 +22,7 @@ from model.scheduler.actions import (
 )
 from model.scheduler.legal import problem_of_setup
 from model.scheduler.minimum import minimum_pools
-from model.scheduler.program import Program
+from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import Cache, SchedulerSetup
 
 NUM_ACTIONS = 40
@@ -48,7 +49,7 @@ EVERYTHING = 99
 
 def draw_program(
     random: Random, num_actions: int = NUM_ACTIONS, modes: Mapping[str, Any] | None = None
-) -> Program:
+) -> SchedulerProgram:
     """A setup and ``num_actions`` actions. ``modes`` fixes fields of the setup; ``ValueError``
     when no engine would start with them."""
     setup = draw_setup(random, modes)

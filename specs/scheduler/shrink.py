@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from model.scheduler.legal import problem_of_program
-from model.scheduler.program import Program
+from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import SchedulerSetup
 from specs.shrink import remove_chunks, remove_pairs, smaller_numbers
 
-Fails = Callable[[Program], bool]
+Fails = Callable[[SchedulerProgram], bool]
 """Whether a program still shows the very failure that is to be kept."""
 
 PLAIN: tuple[tuple[str, object], ...] = (
@@ -45,10 +45,10 @@ FEW_ACTIONS = 24
 """Actions of a program from which pairs are tried too: there are many pairs in a long one."""
 
 
-def minimise(program: Program, fails: Fails) -> Program:
+def minimise(program: SchedulerProgram, fails: Fails) -> SchedulerProgram:
     """The smallest program found that fails like ``program``, which must fail."""
 
-    def starts_and_fails(candidate: Program) -> bool:
+    def starts_and_fails(candidate: SchedulerProgram) -> bool:
         return problem_of_program(candidate) is None and fails(candidate)
 
     while True:
@@ -58,7 +58,7 @@ def minimise(program: Program, fails: Fails) -> Program:
         program = smaller
 
 
-def _once(program: Program, fails: Fails) -> Program:
+def _once(program: SchedulerProgram, fails: Fails) -> SchedulerProgram:
     program = remove_chunks(program, fails)
     program = _plainer(program, fails)
     program = _smaller_sizes(program, fails)
@@ -66,7 +66,7 @@ def _once(program: Program, fails: Fails) -> Program:
     return remove_pairs(program, fails) if len(program.actions) <= FEW_ACTIONS else program
 
 
-def _plainer(program: Program, fails: Fails) -> Program:
+def _plainer(program: SchedulerProgram, fails: Fails) -> SchedulerProgram:
     """All plain at once, then each by itself."""
     for fields in (PLAIN, *((field,) for field in PLAIN)):
         plain = replace(program.configuration, **dict(fields))  # type: ignore[arg-type]
@@ -74,7 +74,7 @@ def _plainer(program: Program, fails: Fails) -> Program:
     return program
 
 
-def _smaller_sizes(program: Program, fails: Fails) -> Program:
+def _smaller_sizes(program: SchedulerProgram, fails: Fails) -> SchedulerProgram:
     for name in SIZES:
         while True:
             size = getattr(program.configuration, name)
@@ -86,7 +86,9 @@ def _smaller_sizes(program: Program, fails: Fails) -> Program:
     return program
 
 
-def _with_setup(program: Program, setup: SchedulerSetup, fails: Fails) -> Program | None:
+def _with_setup(
+    program: SchedulerProgram, setup: SchedulerSetup, fails: Fails
+) -> SchedulerProgram | None:
     if setup == program.configuration:
         return None
     changed = replace(program, configuration=setup)

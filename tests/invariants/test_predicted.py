@@ -20,7 +20,7 @@ from invariants.proofs.predicted import (
 from kvproof.subjects.names import open_subject
 from model.dialect import DIALECTS, Dialect
 from model.manager.actions import Admit
-from model.program import Program
+from model.manager.program import ManagerProgram
 from model.startup import minimum_host_blocks
 from model.trace import Trace
 
@@ -62,7 +62,7 @@ def test_each_fault_in_the_arithmetic_mispredicts_some_shape(mutant: Mutant) -> 
 
 
 def test_a_sweep_of_nothing_is_seen() -> None:
-    def run_none(_: Iterable[Program]) -> Iterator[Trace]:
+    def run_none(_: Iterable[ManagerProgram]) -> Iterator[Trace]:
         return iter(())
 
     agreement = sweep(run_none, DIALECTS["vllm-0.33.0"])

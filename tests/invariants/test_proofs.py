@@ -34,6 +34,7 @@ from model.admission import INTEGERS, Number, kept_copies
 from model.dialect import DIALECTS, Dialect
 from model.manager.actions import Admit, Arrive, CompleteTransfers, EndStep, Extend, Hold
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.program import Program
 from model.reference import ReferenceAllocator
@@ -343,7 +344,7 @@ K5 = Configuration(
 """The engine of ``specs/corpus/manager/k5-alone-and-refused.json``."""
 
 
-def k5_program(blocks: int) -> Program:
+def k5_program(blocks: int) -> ManagerProgram:
     actions = (
         Arrive(prompt=63),
         Admit(0, 32),

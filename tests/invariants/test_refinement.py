@@ -24,7 +24,7 @@ from invariants.proofs.transition_system.actions import actions
 from invariants.proofs.transition_system.evaluate import holds
 from invariants.proofs.transition_system.execute import Witness, chosen, executable, refused
 from invariants.proofs.transition_system.formula import FALSE
-from invariants.proofs.transition_system.interpretation import breaches, claims
+from invariants.proofs.transition_system.interpretation import claims, violations
 from invariants.proofs.transition_system.invariant import capacity
 from invariants.proofs.transition_system.mutants import mutants
 from invariants.proofs.transition_system.policy import (
@@ -52,10 +52,11 @@ from model.manager.actions import (
     Reset,
 )
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.pool import Pool
 from model.program import Program
 from model.state import State
-from specs.casefile import read_trace
+from specs.casefile import read_case
 from specs.manager.generator import draw_program
 
 CHECKED = ("eager", "charged", "deferred", "vllm-0.30.0", "vllm-0.31.0", "vllm-0.33.0")
@@ -76,7 +77,7 @@ CROWDED = {"num_host_blocks": 1, "num_resident_groups": 2, "prefix_caching": Tru
 """Where copies are, and are lost in one group as they are handed out in another."""
 
 
-REUSED = Program(
+REUSED: ManagerProgram = Program(
     Configuration(num_blocks=64, num_resident_groups=2),
     (
         Arrive(0, 12, 9), Admit(0, 9), EndStep(), CompleteTransfers(0, 9), Hold(5),
@@ -87,7 +88,7 @@ REUSED = Program(
 blocks are handed out from which it still reads."""
 
 
-EVERY_KIND = Program(
+EVERY_KIND: ManagerProgram = Program(
     Configuration(),
     (
         Arrive(0, 12, 9), Admit(0, 9), EndStep(), CompleteTransfers(0, 9), EvictBlocks(0, 1),
@@ -98,7 +99,7 @@ EVERY_KIND = Program(
 """``Hold`` is in no drawn program; evictions and resets are rare there."""
 
 
-def drawn(dialect: Dialect, count: int = PROGRAMS) -> Iterator[Program]:
+def drawn(dialect: Dialect, count: int = PROGRAMS) -> Iterator[ManagerProgram]:
     """Others for each dialect; every other one crowded. The first are those above."""
     yield from (REUSED, EVERY_KIND)
     for number in range(count):
@@ -131,7 +132,7 @@ def test_steps_of_any_program_are_steps_of_the_system(seed: int, name: str) -> N
 @pytest.mark.parametrize("file", CORPUS, ids=lambda file: file.stem)
 @pytest.mark.parametrize("name", CHECKED)
 def test_steps_of_the_corpus_are_steps_of_the_system(file: Path, name: str) -> None:
-    assert simulate(read_trace(file).program, DIALECTS[name]).wrong == ()
+    assert simulate(read_case(file).program, DIALECTS[name]).wrong == ()
 
 
 def test_every_action_of_the_system_is_taken_by_the_model() -> None:
@@ -155,16 +156,16 @@ def test_the_state_that_a_run_leads_to_satisfies_the_invariant() -> None:
     for name in ("charged", "vllm-0.31.0"):
         claimed = claims(policy_of(DIALECTS[name]))
         for simulation in simulations(name):
-            assert list(breaches(simulation.last, claimed)) == []
+            assert list(violations(simulation.last, claimed)) == []
 
 
 def test_the_step_at_which_eager_raises_is_the_one_that_breaks_capacity() -> None:
-    simulation = simulate(read_trace(CRASH).program, DIALECTS["eager"])
+    simulation = simulate(read_case(CRASH).program, DIALECTS["eager"])
     assert simulation.raised
     assert simulation.wrong == ()
     assert simulation.last.counters["to_pop"] > simulation.last.counters["free"]
     assert not holds(capacity(EAGER), simulation.last)
-    broken = [text.split()[0] for text in breaches(simulation.last, claims(EAGER))]
+    broken = [text.split()[0] for text in violations(simulation.last, claims(EAGER))]
     assert broken == ["capacity"]
 
 
@@ -279,7 +280,7 @@ def test_a_step_of_another_dialect_is_no_step_of_the_policy(
     dialect: Dialect, policy: Policy, seen_as: str
 ) -> None:
     allowed = actions(policy)
-    programs = [read_trace(CRASH).program, *drawn(dialect, 4 * PROGRAMS)]
+    programs = [read_case(CRASH).program, *drawn(dialect, 4 * PROGRAMS)]
     found = (simulate(program, dialect, allowed).wrong for program in programs)
     assert any(f": {seen_as}" in text for wrong in found for text in wrong)
 

@@ -13,7 +13,7 @@ import pytest
 from invariants.manager import peak
 from invariants.manager.judge import Judge
 from invariants.rules import RULE_BY_ID, RULES, Rule
-from invariants.violation import Breach
+from invariants.violation import Violation
 from model import allocation, publication, residency
 from model import reference as reference_module
 from model import state as state_module
@@ -22,6 +22,7 @@ from model.dialect import DIALECTS, Dialect
 from model.holding import Hit, Holding
 from model.manager.actions import Action, Admit, Arrive, EndStep, Extend, Preempt
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.pool import NULL, Pool
 from model.program import Program
@@ -247,15 +248,15 @@ WIDE_FAULTS = (
 
 
 @cache
-def drawn(name: str, count: int = PROGRAMS) -> tuple[Program, ...]:
+def drawn(name: str, count: int = PROGRAMS) -> tuple[ManagerProgram, ...]:
     """Programs that play well with the sound reference, at or near the start-up minimum."""
     return tuple(draw_program(Random(seed), DIALECTS[name], ACTIONS) for seed in range(count))
 
 
 def judged(
-    program: Program, dialect: Dialect, rules: Sequence[Rule] = RULES
-) -> Iterator[list[Breach]]:
-    """The breaches of each step of the reference as it is now.
+    program: ManagerProgram, dialect: Dialect, rules: Sequence[Rule] = RULES
+) -> Iterator[list[Violation]]:
+    """The violations of each step of the reference as it is now.
 
     A faulty reference may trip over its own state: that ends the program.
     """
@@ -275,17 +276,17 @@ def judged(
             return
 
 
-def new_breaches(program: Program, dialect: Dialect) -> Iterator[set[str]]:
+def new_breaches(program: ManagerProgram, dialect: Dialect) -> Iterator[set[str]]:
     """The rules that each step breaks in a way that is no known defect."""
     for step in judged(program, dialect):
-        yield {breach.rule for breach in step if not breach.known}
+        yield {violation.rule for violation in step if not violation.known}
 
 
-def rules_broken(program: Program, dialect: Dialect) -> set[str]:
+def rules_broken(program: ManagerProgram, dialect: Dialect) -> set[str]:
     return {rule for step in new_breaches(program, dialect) for rule in step}
 
 
-def first_breaches(program: Program, dialect: Dialect) -> set[str]:
+def first_breaches(program: ManagerProgram, dialect: Dialect) -> set[str]:
     """The rules broken in the first step that breaks any."""
     return next((step for step in new_breaches(program, dialect) if step), set())
 
@@ -377,7 +378,7 @@ def test_programs_that_break_an_eager_promise_break_none_elsewhere(name: str) ->
 
 
 def test_an_allocation_of_nothing_is_refused_by_contract_and_breaks_no_promise() -> None:
-    program = Program(Configuration(), (Arrive(prompt=4), Admit(tokens=0)))
+    program: ManagerProgram = Program(Configuration(), (Arrive(prompt=4), Admit(tokens=0)))
     steps = list(judged(program, DIALECT))
     assert steps == [[], []]
 
@@ -385,7 +386,7 @@ def test_an_allocation_of_nothing_is_refused_by_contract_and_breaks_no_promise()
 # The known defect K2
 
 
-def preempted_in_the_step_that_scheduled_it(policy: str) -> Program:
+def preempted_in_the_step_that_scheduled_it(policy: str) -> ManagerProgram:
     """A page gets its key when it is allocated; the step that is to write it never runs."""
     configuration = Configuration(
         block_size=2,
@@ -417,14 +418,16 @@ def preempted_in_the_step_that_scheduled_it(policy: str) -> Program:
 @pytest.mark.parametrize("version", ["0.30.0", "0.31.0", "0.32.0", "0.33.0"])
 def test_a_hit_on_tokens_that_were_never_computed_is_known_as_k2(version: str) -> None:
     program = preempted_in_the_step_that_scheduled_it("priority")
-    breaches = [b for step in judged(program, DIALECTS[f"vllm-{version}"]) for b in step]
-    assert [(b.rule, b.known, b.step) for b in breaches] == [("I7", "K2", len(program.actions) - 1)]
+    violations = [b for step in judged(program, DIALECTS[f"vllm-{version}"]) for b in step]
+    assert [(b.rule, b.known, b.step) for b in violations] == [
+        ("I7", "K2", len(program.actions) - 1)
+    ]
 
 
 def test_the_same_hit_is_a_new_finding_where_k2_is_not_known() -> None:
     program = preempted_in_the_step_that_scheduled_it("priority")
-    breaches = [b for step in judged(program, replace(DIALECT, known_defects=())) for b in step]
-    assert [(b.rule, b.known) for b in breaches] == [("I7", None)]
+    violations = [b for step in judged(program, replace(DIALECT, known_defects=())) for b in step]
+    assert [(b.rule, b.known) for b in violations] == [("I7", None)]
 
 
 def test_the_same_program_is_sound_under_fcfs() -> None:
@@ -444,7 +447,7 @@ def k2_modes(policy: str) -> dict[str, Any]:
     }
 
 
-def foreign_reads(policy: str, seeds: range) -> Iterator[Breach]:
+def foreign_reads(policy: str, seeds: range) -> Iterator[Violation]:
     for seed in seeds:
         program = draw_program(Random(seed), DIALECT, 2 * ACTIONS, k2_modes(policy))
         for step in judged(program, DIALECT, [RULE_BY_ID["I7"]]):

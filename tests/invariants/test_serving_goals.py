@@ -27,11 +27,11 @@ from invariants.scheduler.residency_goals import (
 )
 from kvproof.levels.scheduler import SchedulerExaminer
 from kvproof.subjects.names import open_scheduler
+from model.program import Program
 from model.scheduler.actions import Step
 from model.scheduler.contents import Contents
 from model.scheduler.ghost_worker import GhostWorker, Rows
 from model.scheduler.plan import Scheduled, StepPlan, Table
-from model.scheduler.program import Program
 from model.scheduler.setup import SchedulerSetup
 from specs.scheduler.generator import draw_program
 
@@ -45,7 +45,7 @@ def goals_seen(version: str, programs: int, modes: dict[str, Any] | None = None)
     with open_scheduler(f"vllm=={version}") as subject:
         drawn = (draw_program(Random(seed), ACTIONS, modes) for seed in range(programs))
         for trace in subject.run_many(drawn):
-            assert trace.ending in ("ended", "breached"), trace.failure
+            assert trace.ending in ("ended", "violated"), trace.failure
             seen += trace.goals
     return seen
 

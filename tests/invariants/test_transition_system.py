@@ -15,7 +15,7 @@ from invariants.proofs.transition_system.capacity import steps
 from invariants.proofs.transition_system.consecution import kept
 from invariants.proofs.transition_system.evaluate import holds
 from invariants.proofs.transition_system.formula import every, exists, forall
-from invariants.proofs.transition_system.interpretation import Observer, breaches, claims
+from invariants.proofs.transition_system.interpretation import Observer, claims, violations
 from invariants.proofs.transition_system.invariant import (
     ASSUMPTION,
     AXIOMS,
@@ -39,12 +39,12 @@ from model import release
 from model import state as state_module
 from model.dialect import DIALECTS, Dialect
 from model.holding import Holding
+from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.pool import Pool
-from model.program import Program
 from model.reference import ReferenceAllocator
 from model.state import State
-from specs.casefile import read_trace
+from specs.casefile import read_case
 from specs.manager.generator import draw_program
 
 PROGRAMS, ACTIONS = 8, 40
@@ -242,7 +242,7 @@ def test_cvc5_agrees() -> None:
 # The running model in the proof's vocabulary.
 
 
-def run(program: Program, dialect: Dialect) -> Iterator[list[str]]:
+def run(program: ManagerProgram, dialect: Dialect) -> Iterator[list[str]]:
     """What each state of a program breaks, up to a crash."""
     session = Session(program.configuration, ReferenceAllocator(program.configuration, dialect))
     observer, claimed = Observer(program.configuration), claims(policy_of(dialect))
@@ -251,7 +251,7 @@ def run(program: Program, dialect: Dialect) -> Iterator[list[str]]:
         if session.dead:
             return
         state = observer.observe(response, session.snapshot())
-        yield list(breaches(state, claimed))
+        yield list(violations(state, claimed))
 
 
 @pytest.mark.parametrize("name", ["deferred", "charged", "vllm-0.31.0", "vllm-0.33.0"])
@@ -265,7 +265,7 @@ def test_every_reachable_state_of_the_model_satisfies_the_invariant(name: str) -
 
 
 def test_the_states_of_eager_satisfy_it_up_to_the_crash() -> None:
-    trace = read_trace(CRASH)
+    trace = read_case(CRASH)
     found = list(run(trace.program, DIALECTS["eager"]))
     assert len(found) < len(trace.program.actions)
     assert [broken for broken in found if broken] == []

@@ -32,9 +32,10 @@ from model.manager.actions import (
     Reset,
 )
 from model.manager.configuration import Configuration
+from model.manager.program import MANAGER
 from model.manager.session import Response, Session
 from model.pool import NULL, OutOfBlocksError, Pool
-from model.program import Program, program_from_json, program_to_json
+from model.program import Program, program_to_json
 from model.reference import ReferenceAllocator
 from model.state import State
 from specs.manager.generator import draw_program
@@ -507,7 +508,7 @@ def test_a_program_drawn_for_one_dialect_is_a_program_for_every(
 @given(seed=seeds, name=dialect_names)
 def test_a_program_survives_json(seed: int, name: str) -> None:
     program = draw_program(Random(seed), DIALECTS[name], 40)
-    assert program_from_json(program_to_json(program)) == program
+    assert MANAGER.read(program_to_json(program)) == program
 
 
 def digests(count: int) -> list[str]:
@@ -523,7 +524,7 @@ def digests(count: int) -> list[str]:
 
 @pytest.mark.parametrize("hash_seed", ["0", "1", "4242"])
 def test_digests_are_equal_in_every_process(hash_seed: str) -> None:
-    code = "from tests.test_model import digests; print('\\n'.join(digests(5)))"
+    code = "from test_model import digests; print('\\n'.join(digests(5)))"
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
     finished = subprocess.run(
         [sys.executable, "-c", code],

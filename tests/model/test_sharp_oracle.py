@@ -17,6 +17,7 @@ from kvproof.subjects.subject import Subject
 from model.dialect import DIALECTS, Dialect
 from model.manager.actions import Action, Admit, Arrive, CompleteTransfers, EndStep
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.program import Program
 from model.startup import below_minimum, minimum_blocks, minimum_host_blocks
 from specs.shrink import reduce
@@ -97,16 +98,15 @@ def test_every_switch_is_shown_somewhere() -> None:
     assert {switch for _, switch, _ in ROWS} | NOT_DRAWN | BEFORE_THE_FIRST_STEP == switches
 
 
-def first_difference(examiner: Examiner) -> Program:
+def first_difference(examiner: Examiner) -> ManagerProgram:
     """The first drawn program that shows a difference, shrunk until nothing can go."""
 
-    def differs(program: Program) -> bool:
+    def differs(program: ManagerProgram) -> bool:
         legal = below_minimum(program.configuration, examiner.dialect) is None
         return legal and examiner.examine(program).rules_broken == {"lockstep"}
 
     drawn = draw_programs(examiner.draw, SEED, PROGRAMS, ACTIONS)
-    found = next(r.program for r in examiner.examine_many(drawn) if r.breaches)
-    assert isinstance(found, Program)
+    found = next(r.program for r in examiner.examine_many(drawn) if r.violations)
     return reduce(found, differs)
 
 
@@ -119,9 +119,9 @@ def test_a_flipped_switch_is_found_and_shrunk(
     assert flipped != own
     program = first_difference(lockstep(release(version), flipped))
     assert len(program.actions) <= LONGEST
-    (breach,) = lockstep(release(version), flipped).examine(program).breaches
-    assert (breach.rule, breach.step) == ("lockstep", len(program.actions) - 1)
-    assert not lockstep(release(version), own).examine(program).breaches
+    (violation,) = lockstep(release(version), flipped).examine(program).violations
+    assert (violation.rule, violation.step) == ("lockstep", len(program.actions) - 1)
+    assert not lockstep(release(version), own).examine(program).violations
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_a_soak_reports_a_flipped_switch_as_one_shrunk_finding(
     flipped = replace(own_dialect(version), **{switch: value})
     outcome = soak(lockstep(release(version), flipped), SEED, programs=PROGRAMS, only="lockstep")
     (finding,) = outcome.findings
-    assert finding.breach.rule == "lockstep"
-    assert finding.breach.step == len(finding.program.actions) - 1
+    assert finding.violation.rule == "lockstep"
+    assert finding.violation.step == len(finding.program.actions) - 1
     assert len(finding.program.actions) <= LONGEST
 
 
@@ -171,9 +171,9 @@ def test_no_tokens_with_a_hit_are_allowed_or_not_as_the_dialect_says(
     program = Program(Configuration(num_host_blocks=num_host_blocks), HIT_OF_A_PAGE)
     own = own_dialect(version)
     flipped = replace(own, zero_tokens_with_hit=not own.zero_tokens_with_hit)
-    assert not lockstep(release(version), own).examine(program).breaches
-    (breach,) = lockstep(release(version), flipped).examine(program).breaches
-    assert (breach.rule, breach.step) == ("lockstep", len(HIT_OF_A_PAGE) - 1)
+    assert not lockstep(release(version), own).examine(program).violations
+    (violation,) = lockstep(release(version), flipped).examine(program).violations
+    assert (violation.rule, violation.step) == ("lockstep", len(HIT_OF_A_PAGE) - 1)
 
 
 # Start-up: before the first step, so no program shows it

@@ -18,7 +18,7 @@ from kvproof.subjects.reference import reference_subject
 from model.dialect import DIALECTS, Dialect
 from model.manager.actions import Admit, Arrive, EndStep, Extend, Finish
 from model.startup import below_minimum, minimum_blocks
-from specs.casefile import read_trace
+from specs.casefile import read_case
 from specs.exhaustive import normal_form as forms
 from specs.exhaustive.abstract import Machine, Phase, State, Step
 from specs.exhaustive.abstract_space import AbstractSpace
@@ -206,7 +206,7 @@ def test_a_restored_session_goes_on_as_the_one_that_was_saved(name: str) -> None
             broken_off.take(action)
             assert broken_off.response == straight.response
             assert broken_off.session.snapshot() == straight.session.snapshot()
-            assert broken_off.breaches == straight.breaches
+            assert broken_off.violations == straight.violations
     assert watched > 50
 
 
@@ -314,7 +314,7 @@ def futures(space: EngineSpace, kept: bytes) -> frozenset[tuple[object, ...]]:
             Finish if isinstance(action, Finish) else action,
             space.key(after),
             answer(after),
-            frozenset(breach.rule for breach in after.breaches),
+            frozenset(violation.rule for violation in after.violations),
         )
         for action, after in space.expand(kept)
     )
@@ -410,7 +410,7 @@ def test_explore_is_1_at_a_violation_and_leaves_a_trace_that_fails(
     assert isinstance(violation, dict)
     assert violation.keys() >= {"rule", "actions", "trace"}
     assert violation["rule"] == "I4"
-    program = read_trace(Path(violation["trace"])).program
+    program = read_case(Path(violation["trace"])).program
     assert len(program.actions) == len(violation["actions"]) == 8
     for dialect, broken in ((OLDEST, {"I4"}), (DEFERRED, set[str]())):
         examiner = Examiner(reference_subject(dialect), dialect, RULES, watch_goals=False)

@@ -14,6 +14,7 @@ from kvproof.subjects.reference import reference_subject
 from model.dialect import DIALECTS
 from model.manager.actions import Action, Admit, Arrive, EndStep, Finish
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.program import Program
 from model.startup import below_minimum
 from specs.manager.generator import draw_program
@@ -27,12 +28,12 @@ examiner = Examiner(reference_subject(EAGER), EAGER, [RULE_BY_ID["I4"]], watch_g
 
 
 @cache
-def breaks_its_promise(program: Program) -> bool:
+def breaks_its_promise(program: ManagerProgram) -> bool:
     """Remembered: all small scopes are searched for each program that is minimised."""
     return "I4" in examiner.examine(program).rules_broken
 
 
-def failing_programs() -> Iterator[Program]:
+def failing_programs() -> Iterator[ManagerProgram]:
     """Drawn programs that crash the eager dialect, by seed."""
     for seed in range(5_000):
         program = draw_program(Random(seed), EAGER, 60, {"num_host_blocks": 1})
@@ -41,13 +42,13 @@ def failing_programs() -> Iterator[Program]:
 
 
 @cache
-def drawn_and_minimised() -> tuple[tuple[Program, Program], ...]:
+def drawn_and_minimised() -> tuple[tuple[ManagerProgram, ManagerProgram], ...]:
     found = failing_programs()
     programs = [next(found) for _ in range(FOUND)]
     return tuple((p, minimise(p, breaks_its_promise, EAGER)) for p in programs)
 
 
-def without_one(program: Program) -> Iterator[Program]:
+def without_one(program: ManagerProgram) -> Iterator[ManagerProgram]:
     for place in range(len(program.actions)):
         actions = program.actions[:place] + program.actions[place + 1 :]
         yield Program(program.configuration, actions)
@@ -79,7 +80,7 @@ def test_without_any_two_actions_the_failure_is_gone(number: int) -> None:
     assert remove_pairs(small, breaks_its_promise) == small
 
 
-def refuses(program: Program) -> bool:
+def refuses(program: ManagerProgram) -> bool:
     trace = reference_subject(EAGER).run(program, "none")
     return any(event[0] == "refused" for step in trace.steps for event in step.response)
 
@@ -103,7 +104,7 @@ LONG: tuple[Action, ...] = (
 )
 
 
-def count_of(program: Program, kind: type[Action]) -> int:
+def count_of(program: ManagerProgram, kind: type[Action]) -> int:
     return sum(isinstance(action, kind) for action in program.actions)
 
 
@@ -113,7 +114,7 @@ def test_runs_of_actions_are_removed_down_to_those_that_matter() -> None:
 
 
 def test_two_actions_that_only_go_together_are_removed_together() -> None:
-    def balanced(program: Program) -> bool:
+    def balanced(program: ManagerProgram) -> bool:
         return count_of(program, Arrive) == count_of(program, EndStep)
 
     small = remove_pairs(Program(Configuration(), LONG), balanced)
@@ -129,5 +130,5 @@ def test_numbers_and_modes_become_plain_where_the_failure_allows() -> None:
     assert small.configuration.watermark_blocks == plain.watermark_blocks
 
 
-def _large(program: Program) -> bool:
+def _large(program: ManagerProgram) -> bool:
     return any(isinstance(a, Arrive) and a.prompt >= 5 for a in program.actions)

@@ -17,10 +17,11 @@ import pytest
 from kvproof.engines.vllm.engine import provision_release
 from kvproof.levels.scheduler import SchedulerExaminer
 from kvproof.subjects.names import open_scheduler
+from model.program import Program, program_to_json
 from model.scheduler.actions import ACTIONS, Arrive, Step
 from model.scheduler.legal import problem_of_program, problem_of_setup
 from model.scheduler.minimum import minimum_pools
-from model.scheduler.program import Program, program_from_json, program_to_json
+from model.scheduler.program import SCHEDULER, SchedulerProgram
 from model.scheduler.setup import SchedulerSetup
 from specs.scheduler.generator import draw_program, draw_setup
 
@@ -32,7 +33,7 @@ SETUP = SchedulerSetup("full", 4, 8, 16, 16, 2)
 HISPARSE = replace(SETUP, cache="hisparse", num_blocks=20, num_host_blocks=6, external_store=True)
 
 
-def drawn(modes: dict[str, Any] | None = None, seeds: int = SEEDS) -> Iterator[Program]:
+def drawn(modes: dict[str, Any] | None = None, seeds: int = SEEDS) -> Iterator[SchedulerProgram]:
     for seed in range(seeds):
         yield draw_program(Random(seed), 40, modes)
 
@@ -45,7 +46,7 @@ def test_every_drawn_program_is_legal_and_as_long_as_asked() -> None:
         assert problem_of_program(program) is None
         assert len(program.actions) == 40
         assert isinstance(program.actions[0], Arrive)
-        assert program_from_json(json.loads(json.dumps(program_to_json(program)))) == program
+        assert SCHEDULER.read(json.loads(json.dumps(program_to_json(program)))) == program
 
 
 def test_the_same_seed_draws_the_same_program() -> None:
@@ -222,6 +223,6 @@ def test_a_plain_search_finds_a_known_defect(version: str, defect: str, first_se
         examiner = SchedulerExaminer(subject, watch_goals=False)
         programs = (draw_program(Random(first_seed + n), 40) for n in range(20))
         for examination in examiner.examine_many(programs):
-            if defect in {breach.known for breach in examination.breaches}:
+            if defect in {violation.known for violation in examination.violations}:
                 return
     pytest.fail(f"{defect} was not found")

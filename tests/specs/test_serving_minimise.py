@@ -13,10 +13,11 @@ import pytest
 
 from kvproof.levels.scheduler import SchedulerExaminer
 from kvproof.subjects.names import open_scheduler
+from model.program import program_to_json
 from model.scheduler.actions import Arrive, Step
 from model.scheduler.legal import problem_of_program
 from model.scheduler.minimum import minimum_pools
-from model.scheduler.program import Program, program_to_json
+from model.scheduler.program import SchedulerProgram
 from specs.scheduler.generator import draw_program
 from specs.scheduler.shrink import minimise
 
@@ -26,7 +27,7 @@ MOST_ACTIONS = 10
 MOST_RUNS = 3_000
 
 
-def without_one(program: Program) -> Iterator[Program]:
+def without_one(program: SchedulerProgram) -> Iterator[SchedulerProgram]:
     for place in range(len(program.actions)):
         actions = program.actions[:place] + program.actions[place + 1 :]
         yield replace(program, actions=actions)
@@ -39,11 +40,11 @@ def test_a_found_defect_is_minimised_to_a_few_actions(version: str, defect: str,
         runs = 0
 
         @cache
-        def fails(program: Program) -> bool:
+        def fails(program: SchedulerProgram) -> bool:
             nonlocal runs
             runs += 1
             assert problem_of_program(program) is None
-            return defect in {breach.known for breach in examiner.examine(program).breaches}
+            return defect in {violation.known for violation in examiner.examine(program).violations}
 
         drawn = (draw_program(Random(seed + n), 40) for n in range(20))
         program = next(p for p in drawn if fails(p))
@@ -61,7 +62,7 @@ def test_a_found_defect_is_minimised_to_a_few_actions(version: str, defect: str,
 # On failures that are known whole
 
 
-def minimal(fails: Callable[[Program], bool], seed: int = 1) -> Program:
+def minimal(fails: Callable[[SchedulerProgram], bool], seed: int = 1) -> SchedulerProgram:
     program = next(p for n in range(99) if fails(p := draw_program(Random(seed + n), 40)))
     return minimise(program, fails)
 
@@ -78,7 +79,7 @@ def test_what_always_fails_becomes_the_plainest_setup_without_actions() -> None:
 
 
 def test_what_a_failure_needs_is_kept_and_no_more() -> None:
-    def fails(program: Program) -> bool:
+    def fails(program: SchedulerProgram) -> bool:
         arrivals = [a for a in program.actions if isinstance(a, Arrive) and a.prompt >= 3]
         steps = [a for a in program.actions if isinstance(a, Step)]
         setup = program.configuration
@@ -95,7 +96,7 @@ def test_what_a_failure_needs_is_kept_and_no_more() -> None:
 def test_a_failure_that_comes_and_goes_is_minimised_in_finite_time() -> None:
     asked: set[str] = set()
 
-    def fails(program: Program) -> bool:
+    def fails(program: SchedulerProgram) -> bool:
         text = json.dumps(program_to_json(program))
         asked.add(text)
         return hashlib.sha256(text.encode()).digest()[0] < 128
@@ -106,7 +107,7 @@ def test_a_failure_that_comes_and_goes_is_minimised_in_finite_time() -> None:
 
 
 def test_an_illegal_program_is_never_asked_for() -> None:
-    def fails(program: Program) -> bool:
+    def fails(program: SchedulerProgram) -> bool:
         assert problem_of_program(program) is None
         setup = program.configuration
         stored = any(isinstance(a, Arrive) and a.stored for a in program.actions)

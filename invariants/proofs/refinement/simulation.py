@@ -18,8 +18,8 @@ from invariants.proofs.transition_system.policy import policy_of
 from invariants.proofs.transition_system.structure import Row, Structure
 from invariants.proofs.transition_system.vocabulary import COUNTERS, STATE
 from model.dialect import Dialect
+from model.manager.program import ManagerProgram
 from model.manager.session import Response, Session
-from model.program import Program
 from model.reference import ReferenceAllocator
 from model.snapshot import Snapshot
 
@@ -68,7 +68,7 @@ class Simulation:
 
 
 def simulate(
-    program: Program, dialect: Dialect, allowed: Sequence[Action] | None = None
+    program: ManagerProgram, dialect: Dialect, allowed: Sequence[Action] | None = None
 ) -> Simulation:
     """Follow a program. ``allowed`` are the actions of the dialect's policy, unless given."""
     configuration = program.configuration

@@ -311,7 +311,7 @@ def claims(policy: Policy) -> tuple[Claim, ...]:
     )
 
 
-def breaches(structure: Structure, claimed: Iterable[Claim]) -> Iterator[str]:
+def violations(structure: Structure, claimed: Iterable[Claim]) -> Iterator[str]:
     """Conjuncts that a state does not satisfy, with the elements at which they fail."""
     for claim in claimed:
         found = counterexample(claim.ways, structure)

@@ -14,12 +14,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from invariants.violation import Breach
+from invariants.violation import Violation
 from kvproof.reports.words.state import describe_change, differing_parts, group_names, listed
 from model.manager.actions import Action, Admit, Extend
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.manager.session import Event, Response
-from model.program import Program
 from model.snapshot import Snapshot
 from model.trace import Trace
 
@@ -129,9 +129,9 @@ def _count(number: object, noun: str) -> str:
 
 
 def describe_finding(
-    breach: Breach,
+    violation: Violation,
     sentence: str,
-    program: Program,
+    program: ManagerProgram,
     *,
     model: Trace | None = None,
     engine: Trace | None = None,
@@ -141,16 +141,16 @@ def describe_finding(
 ) -> list[RenderableType]:
     """One finding, ready to print; the traces need snapshots at the step and the one before."""
     traces = [trace for trace in (model, engine) if trace is not None]
-    known = f" (known defect {breach.known})" if breach.known else ""
+    known = f" (known defect {violation.known})" if violation.known else ""
     shown: list[RenderableType] = [
-        Text.assemble((f"{breach.rule}{known}", "bold red"), f"  {sentence}"),
-        Text(f"first failing step: {breach.step + 1} of {len(program.actions)}"),
-        *(Text(f"  {line}") for line in breach.evidence),
+        Text.assemble((f"{violation.rule}{known}", "bold red"), f"  {sentence}"),
+        Text(f"first failing step: {violation.step + 1} of {len(program.actions)}"),
+        *(Text(f"  {line}") for line in violation.evidence),
         Text(describe_configuration(program.configuration)),
-        _steps_table(program, traces, breach.step),
+        _steps_table(program, traces, violation.step),
     ]
     shown += [Text(line, "red") for line in _failures(traces)]
-    changes = _changes_table(traces, breach.step)
+    changes = _changes_table(traces, violation.step)
     if changes.row_count:
         shown += [Text("what changed in the state:"), changes]
     origin = ([] if seed is None else [f"seed {seed}"]) + list(versions)
@@ -179,7 +179,7 @@ def _failures(traces: Sequence[Trace]) -> Iterator[str]:
             yield f"{trace.subject}: {trace.failure.strip().splitlines()[-1]}"
 
 
-def _steps_table(program: Program, traces: Sequence[Trace], failing: int) -> Table:
+def _steps_table(program: ManagerProgram, traces: Sequence[Trace], failing: int) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right")
     table.add_column()

@@ -15,10 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from invariants.scheduler.run import Event, Response
-from invariants.violation import Breach
+from invariants.violation import Violation
 from kvproof.subjects.scheduler import SchedulerTrace
 from model.scheduler.actions import Action, Arrive
-from model.scheduler.program import Program
+from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import SchedulerSetup
 
 ALWAYS_TOLD = (
@@ -128,9 +128,9 @@ def _listed(numbers: Sequence[object]) -> str:
 
 
 def describe_finding(
-    breach: Breach,
+    violation: Violation,
     sentence: str,
-    program: Program,
+    program: SchedulerProgram,
     *,
     trace: SchedulerTrace | None = None,
     seed: int | None = None,
@@ -138,13 +138,13 @@ def describe_finding(
     trace_path: str | None = None,
 ) -> list[RenderableType]:
     """One finding, ready to print; the trace needs the responses."""
-    known = f" (known defect {breach.known})" if breach.known else ""
+    known = f" (known defect {violation.known})" if violation.known else ""
     shown: list[RenderableType] = [
-        Text.assemble((f"{breach.rule}{known}", "bold red"), f"  {sentence}"),
-        Text(_place(breach, program)),
-        *(Text(f"  {line}") for line in breach.evidence),
+        Text.assemble((f"{violation.rule}{known}", "bold red"), f"  {sentence}"),
+        Text(_place(violation, program)),
+        *(Text(f"  {line}") for line in violation.evidence),
         Text(describe_setup(program.configuration)),
-        _steps_table(program, trace, breach.step),
+        _steps_table(program, trace, violation.step),
     ]
     origin = ([] if seed is None else [f"seed {seed}"]) + list(versions)
     shown += [Text(", ".join(origin))] if origin else []
@@ -155,11 +155,11 @@ def describe_finding(
     return shown
 
 
-def _place(breach: Breach, program: Program) -> str:
+def _place(violation: Violation, program: SchedulerProgram) -> str:
     count = len(program.actions)
-    if breach.step >= count:
+    if violation.step >= count:
         return f"first failing step: after the last action, the {_ordinal(count)}"
-    return f"first failing step: {breach.step + 1} of {count}"
+    return f"first failing step: {violation.step + 1} of {count}"
 
 
 def _ordinal(number: int) -> str:
@@ -179,7 +179,7 @@ def describe_setup(setup: SchedulerSetup) -> str:
     return f"configuration: {', '.join(told)}"
 
 
-def _steps_table(program: Program, trace: SchedulerTrace | None, failing: int) -> Table:
+def _steps_table(program: SchedulerProgram, trace: SchedulerTrace | None, failing: int) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right")
     table.add_column()
@@ -207,7 +207,7 @@ def _step_text(action: Action, trace: SchedulerTrace | None, index: int) -> str:
 
 def _end(trace: SchedulerTrace) -> str:
     """How the trace ended at the action to which there is no answer."""
-    if trace.ending == "breached" and trace.failure:
+    if trace.ending == "violated" and trace.failure:
         return f"raised {trace.failure.strip().splitlines()[-1]}"
     return trace.ending
 

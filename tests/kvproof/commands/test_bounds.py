@@ -22,6 +22,7 @@ from kvproof.gate.table import EXPECTED, FREE_BLOCKS
 from kvproof.subjects.names import open_subject
 from model.dialect import DIALECTS
 from model.manager.actions import Action, Admit, Arrive, CompleteTransfers, EndStep, Finish, Hold
+from model.manager.program import ManagerProgram
 from model.pool import NULL
 from model.program import Program
 from model.startup import minimum_blocks
@@ -44,7 +45,7 @@ SEEDS = Deployment(
 # What allocators do
 
 
-def program_at(d: Deployment, free: int) -> Program:
+def program_at(d: Deployment, free: int) -> ManagerProgram:
     """Somebody leaves the prefix and its copies; the request finds ``free`` blocks."""
     c = replace(d.configuration, num_host_blocks=400)
     actions: list[Action] = []

@@ -21,9 +21,9 @@ from kvproof.commands import search as search_commands
 from kvproof.gate.gate import OWN_CORPUS, Gate, GateResult, Stage
 from kvproof.subjects.registry import CONFIG_VARIABLE
 from model.dialect import DIALECTS
-from specs.casefile import TraceError
+from specs.casefile import CaseFileError
 
-K1 = OWN_CORPUS / "k1-adoption-before-allocation.json"
+K1 = OWN_CORPUS / "manager" / "k1-adoption-before-allocation.json"
 ENGINE = "vllm==0.33.0"
 
 SEARCH_KEYS = {
@@ -132,7 +132,7 @@ def test_a_soak_of_whole_steps_tells_how_many_ran(kvproof: Kvproof) -> None:
 
 
 def test_a_trace_of_whole_steps_is_replayed_where_it_has_a_scheduler(kvproof: Kvproof) -> None:
-    trace = OWN_CORPUS / "k1-whole-steps.json"
+    trace = OWN_CORPUS / "scheduler" / "k1-whole-steps.json"
     ran = kvproof("replay", trace, "--json")
     assert ran.code == 0
     outcomes = {entry["subject"]: entry["outcome"] for entry in ran.json["traces"]}
@@ -522,7 +522,7 @@ def test_a_finding_that_cannot_be_saved_is_reported_all_the_same(
     kvproof: Kvproof, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
-        raise TraceError("cannot write trace x (no space left on device): free some")
+        raise CaseFileError("cannot write trace x (no space left on device): free some")
 
     monkeypatch.setattr(search_commands, "save_findings", full)
     subjects = ("reference:eager", "reference:deferred")

@@ -12,7 +12,7 @@ import pytest
 from junitparser import Error, Failure, JUnitXml
 
 from invariants.proofs.predicted import Agreement
-from invariants.violation import Breach
+from invariants.violation import Violation
 from kvproof.errors import CouldNotRun
 from kvproof.gate import gate as gate_module
 from kvproof.gate.gate import OWN_CORPUS, Gate, GateResult, Profile, Stage
@@ -25,7 +25,7 @@ from kvproof.search.hunt import Finding, Outcome
 from kvproof.subjects.names import open_subject
 from kvproof.subjects.subject import Subject
 from model.dialect import DIALECTS
-from specs.casefile import read_trace
+from specs.casefile import read_case
 
 NEWEST = "reference:vllm-0.33.0"
 AGREES = Agreement(shapes=1_200, calls=3_000, mismatches=(), twin_seen=True)
@@ -113,7 +113,7 @@ def test_a_corpus_that_does_not_go_as_expected_turns_the_gate_red(
 ) -> None:
     corpus = tmp_path / "corpus"
     corpus.mkdir()
-    known = json.loads((OWN_CORPUS / "k1-adoption-before-allocation.json").read_text())
+    known = json.loads((OWN_CORPUS / "manager" / "k1-adoption-before-allocation.json").read_text())
     known["expect"] = {"rule": "I4", "fails": [NEWEST], "passes": []}
     (corpus / "k1.json").write_text(json.dumps(known))
     settings = replace(SETTINGS, corpus=str(corpus))
@@ -203,12 +203,12 @@ def test_a_gate_with_nothing_to_check_does_not_run(tmp_path: Path, key: str) -> 
 def test_a_finding_is_told_with_the_command_that_replays_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writable: bool
 ) -> None:
-    k1 = read_trace(OWN_CORPUS / "k1-adoption-before-allocation.json")
+    k1 = read_case(OWN_CORPUS / "manager" / "k1-adoption-before-allocation.json")
 
     def broken(examiner: Any, *_: Any, **__: Any) -> Outcome:
         subject: Subject = examiner.subject
         found = Outcome(subject.name, examiner.dialect.name, 0, programs=1)
-        found.findings = [Finding(Breach("I4", 7, ("too few blocks",)), k1.program)]
+        found.findings = [Finding(Violation("I4", 7, ("too few blocks",)), k1.program)]
         return found
 
     monkeypatch.setattr(gate_module, "soak", broken)

@@ -5,9 +5,9 @@ from random import Random
 
 from kvproof.levels.renaming import Renaming
 from model.dialect import DIALECTS
+from model.manager.program import ManagerProgram
 from model.manager.session import Response, Session
 from model.pool import Pool
-from model.program import Program
 from model.reference import ReferenceAllocator
 from model.snapshot import Snapshot
 from specs.manager.generator import draw_program
@@ -15,7 +15,9 @@ from specs.manager.generator import draw_program
 DIALECT = replace(DIALECTS["vllm-0.33.0"], name="test")
 
 
-def steps_of(program: Program, allocator: ReferenceAllocator) -> list[tuple[Response, Snapshot]]:
+def steps_of(
+    program: ManagerProgram, allocator: ReferenceAllocator
+) -> list[tuple[Response, Snapshot]]:
     session = Session(program.configuration, allocator)
     return [(session.do(action), session.snapshot()) for action in program.actions]
 
@@ -27,14 +29,14 @@ def reversed_queue(allocator: ReferenceAllocator) -> ReferenceAllocator:
     return allocator
 
 
-def agree(program: Program, other: ReferenceAllocator) -> bool:
+def agree(program: ManagerProgram, other: ReferenceAllocator) -> bool:
     ours = steps_of(program, ReferenceAllocator(program.configuration, DIALECT))
     renaming = Renaming(program.configuration.hisparse)
     theirs = steps_of(program, other)
     return all(renaming.agrees(mine, its) for mine, its in zip(ours, theirs, strict=True))
 
 
-def drawn(seed: int, actions: int = 40) -> Program:
+def drawn(seed: int, actions: int = 40) -> ManagerProgram:
     return draw_program(Random(seed), DIALECT, actions)
 
 

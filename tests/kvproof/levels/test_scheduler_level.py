@@ -19,7 +19,7 @@ from rich.console import Console
 
 from invariants.rule_book import RULES_OF, SENTENCES, sentence_of
 from invariants.scheduler.run import Response
-from invariants.violation import Breach
+from invariants.violation import Violation
 from kvproof.commands.search import check_defect
 from kvproof.engines.vllm.engine import Engine
 from kvproof.engines.vllm.environment import Load
@@ -37,6 +37,7 @@ from kvproof.search.replay import first_difference, replay_scheduler
 from kvproof.subjects.names import has_scheduler, open_scheduler
 from kvproof.subjects.scheduler import SchedulerSubject, SchedulerTrace
 from model.dialect import DIALECTS
+from model.program import Program, program_to_json
 from model.scheduler.actions import (
     Abort,
     Action,
@@ -48,14 +49,14 @@ from model.scheduler.actions import (
 )
 from model.scheduler.actions import Output as OutputAction
 from model.scheduler.engine import Engine as Scheduler
-from model.scheduler.program import Program, program_to_json
+from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import NotStartableError, SchedulerSetup
-from specs.casefile import SchedulerTraceFile, read_any_trace
+from specs.casefile import CaseFile, read_case
 
 NEWEST, OLDEST = "vllm==0.33.0", "vllm==0.30.0"
-K1 = OWN_CORPUS / "k1-whole-steps.json"
+K1 = OWN_CORPUS / "scheduler" / "k1-whole-steps.json"
 SETUP = SchedulerSetup("full", 4, 8, 16, 16, 2)
-PLAIN = Program(SETUP, (Arrive(prompt=9, output=2), Step(), Step()))
+PLAIN: SchedulerProgram = Program(SETUP, (Arrive(prompt=9, output=2), Step(), Step()))
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +72,9 @@ def oldest() -> Iterator[SchedulerSubject]:
 
 
 @pytest.fixture(scope="module")
-def k1() -> SchedulerTraceFile:
-    trace = read_any_trace(K1)
-    assert isinstance(trace, SchedulerTraceFile)
+def k1() -> CaseFile:
+    trace = read_case(K1)
+    assert trace.level == "scheduler"
     return trace
 
 
@@ -82,7 +83,7 @@ def k1() -> SchedulerTraceFile:
 
 def test_a_plain_program_ends_and_every_action_is_answered(newest: SchedulerSubject) -> None:
     trace = newest.run(PLAIN, responses=True)
-    assert (trace.ending, trace.breaches, trace.failure) == ("ended", (), None)
+    assert (trace.ending, trace.violations, trace.failure) == ("ended", (), None)
     assert trace.responses[:2] == (
         (("arrived", 0, 9, 2, 0),),
         (("step", 1, ((0, 0, 9),), ()),),
@@ -93,23 +94,27 @@ def test_a_plain_program_ends_and_every_action_is_answered(newest: SchedulerSubj
 
 
 def test_k1_is_a_raise_inside_an_allocation_on_the_release_that_has_it(
-    oldest: SchedulerSubject, newest: SchedulerSubject, k1: SchedulerTraceFile
+    oldest: SchedulerSubject, newest: SchedulerSubject, k1: CaseFile
 ) -> None:
     trace = oldest.run(k1.program, responses=True)
-    (breach,) = trace.breaches
-    assert (trace.ending, breach.rule, breach.step) == ("breached", "I4", len(k1.program.actions))
-    assert breach.evidence[0] == "ValueError: Cannot get 1 free blocks from the pool"
-    assert breach.evidence[1].startswith("raised in get_new_blocks, vllm/v1/core/block_pool.py:")
+    (violation,) = trace.violations
+    assert (trace.ending, violation.rule, violation.step) == (
+        "violated",
+        "I4",
+        len(k1.program.actions),
+    )
+    assert violation.evidence[0] == "ValueError: Cannot get 1 free blocks from the pool"
+    assert violation.evidence[1].startswith("raised in get_new_blocks, vllm/v1/core/block_pool.py:")
     assert trace.failure is not None
     assert trace.failure.startswith("Traceback")
     assert newest.run(k1.program).ending == "ended"
 
 
-def test_no_action_of_k1_can_be_removed(oldest: SchedulerSubject, k1: SchedulerTraceFile) -> None:
+def test_no_action_of_k1_can_be_removed(oldest: SchedulerSubject, k1: CaseFile) -> None:
     actions = k1.program.actions
     for index in range(len(actions)):
         rest = replace(k1.program, actions=actions[:index] + actions[index + 1 :])
-        assert "I4" not in {breach.rule for breach in oldest.run(rest).breaches}, index
+        assert "I4" not in {violation.rule for violation in oldest.run(rest).violations}, index
 
 
 def test_a_setup_that_the_engine_refuses_is_not_run(newest: SchedulerSubject) -> None:
@@ -133,11 +138,11 @@ def test_the_crash_is_found_saved_and_replayed(
     examiner = SchedulerExaminer(oldest, "I4", {"cache": "hisparse", "external_store": False})
     outcome = soak(examiner, 1, programs=300, only="I4")
     (finding,) = outcome.findings
-    assert (outcome.verdict, finding.breach.rule) == ("counterexample", "I4")
+    assert (outcome.verdict, finding.violation.rule) == ("counterexample", "I4")
     path = save_findings(outcome, tmp_path)["I4"]
     assert path.name == "I4-scheduler-vllm-0.30.0-seed-1.json"
-    trace = read_any_trace(path)
-    assert isinstance(trace, SchedulerTraceFile)
+    trace = read_case(path)
+    assert trace.level == "scheduler"
     failed, fixed = (replay_scheduler(path, trace, subject) for subject in (oldest, newest))
     assert (failed.outcome, failed.first_changed_step) == ("FAILED", None)
     assert (fixed.outcome, fixed.starts) == ("FIXED", True)
@@ -149,7 +154,7 @@ def test_the_crash_is_found_saved_and_replayed(
     [(OLDEST, "FAILED", "FAILED"), (NEWEST, "FIXED", "FIXED")],
 )
 def test_a_trace_of_the_corpus_goes_as_it_expects(
-    name: str, outcome: str, expected: str, k1: SchedulerTraceFile
+    name: str, outcome: str, expected: str, k1: CaseFile
 ) -> None:
     with open_scheduler(name) as subject:
         entry = replay_scheduler(K1, k1, subject)
@@ -157,7 +162,7 @@ def test_a_trace_of_the_corpus_goes_as_it_expects(
 
 
 def test_a_trace_with_which_a_release_does_not_start_is_an_error(
-    newest: SchedulerSubject, k1: SchedulerTraceFile
+    newest: SchedulerSubject, k1: CaseFile
 ) -> None:
     small = replace(k1.program.configuration, num_blocks=4)
     trace = replace(k1, program=replace(k1.program, configuration=small))
@@ -183,7 +188,7 @@ def test_both_ways_of_loading_answer_alike(name: str) -> None:
     for load in loads:
         with open_scheduler(name, load=load) as subject:
             traces = [subject.run(program, responses=True) for program in drawn]
-        answers.append([(digests_of(trace), trace.breaches) for trace in traces])
+        answers.append([(digests_of(trace), trace.violations) for trace in traces])
     assert answers[0] == answers[1]
 
 
@@ -274,8 +279,8 @@ def test_what_the_engine_raises_is_a_breach_of_the_action(
     engine_module: ModuleType, tmp_path: Path, function: str, rule: str, evidence: list[str]
 ) -> None:
     answer = answered(getattr(engine_module, function), tmp_path)
-    (breach,) = answer["breaches"]
-    assert (breach["rule"], breach["step"], breach["evidence"]) == (rule, 1, evidence)
+    (violation,) = answer["violations"]
+    assert (violation["rule"], violation["step"], violation["evidence"]) == (rule, 1, evidence)
     assert "Traceback" in answer["failure"]
     assert len(answer["responses"]) == 1
 
@@ -326,7 +331,7 @@ def test_what_an_engine_refuses_when_it_is_made_is_told_as_such(
 
 HELLO = 'import json, os, sys, time\nprint(json.dumps({"protocol": 1}), flush=True)\n'
 ANSWER = {
-    "breaches": [], "steps": 7, "goals": {"a goal": 2}, "responses": [], "failure": None,
+    "violations": [], "steps": 7, "goals": {"a goal": 2}, "responses": [], "failure": None,
     "seconds": 0.1,
 }  # fmt: skip
 
@@ -356,11 +361,11 @@ def saying(message: object) -> str:
 
 
 def test_an_answer_becomes_a_trace(fake_engine: FakeEngine) -> None:
-    breach = {"rule": "I7", "step": 2, "evidence": ["a", "b"], "known": "K4"}
-    answer = ANSWER | {"breaches": [breach], "responses": [[["step", 1, [[0, 0, 4]], []]]]}
+    violation = {"rule": "I7", "step": 2, "evidence": ["a", "b"], "known": "K4"}
+    answer = ANSWER | {"violations": [violation], "responses": [[["step", 1, [[0, 0, 4]], []]]]}
     trace = fake_engine(saying(answer)).run(PLAIN, responses=True)
-    assert trace.ending == "breached"
-    assert trace.breaches == (Breach("I7", 2, ("a", "b"), "K4"),)
+    assert trace.ending == "violated"
+    assert trace.violations == (Violation("I7", 2, ("a", "b"), "K4"),)
     assert trace.responses == ((("step", 1, ((0, 0, 4),), ()),),)
     assert (trace.steps, trace.goals) == (7, Counter({"a goal": 2}))
 
@@ -369,8 +374,8 @@ def test_an_answer_becomes_a_trace(fake_engine: FakeEngine) -> None:
     ("answer", "failure"),
     [
         ({"error": "StandInCalled: x"}, "StandInCalled: x"),
-        ({"steps": 1}, "the worker's answer cannot be read: KeyError: 'breaches'"),
-        (ANSWER | {"breaches": [1]}, "the worker's answer cannot be read: TypeError: "),
+        ({"steps": 1}, "the worker's answer cannot be read: KeyError: 'violations'"),
+        (ANSWER | {"violations": [1]}, "the worker's answer cannot be read: TypeError: "),
     ],
 )
 def test_an_answer_that_is_none_could_not_run(
@@ -397,8 +402,8 @@ def test_a_worker_that_dies_is_a_finding_placed_at_the_last_action(
     if rule == "crash":
         outcome = soak(examiner, 1, programs=MAX_DEATHS, actions=3)
         (finding,) = outcome.findings
-        assert finding.breach.rule == "crash"
-        assert finding.breach.step == len(finding.program.actions) - 1
+        assert finding.violation.rule == "crash"
+        assert finding.violation.step == len(finding.program.actions) - 1
 
 
 def test_programs_that_the_engine_refuses_are_counted_and_are_not_clean(
@@ -413,9 +418,9 @@ def test_programs_that_the_engine_refuses_are_counted_and_are_not_clean(
 
 
 def test_a_known_defect_is_counted_and_is_no_finding(fake_engine: FakeEngine) -> None:
-    breach = {"rule": "I7", "step": 2, "evidence": ["a"], "known": "K4"}
+    violation = {"rule": "I7", "step": 2, "evidence": ["a"], "known": "K4"}
     examiner = SchedulerExaminer(
-        fake_engine(saying(ANSWER | {"breaches": [breach]})), watch_goals=False
+        fake_engine(saying(ANSWER | {"violations": [violation]})), watch_goals=False
     )
     outcome = soak(examiner, 1, programs=3)
     assert (outcome.verdict, outcome.known) == ("clean", Counter({"K4": 3}))
@@ -461,8 +466,8 @@ def test_the_gate_counts_known_defects_and_is_red_for_others(
     verdict: str,
     detail: str,
 ) -> None:
-    breach = {"rule": "I16", "step": 99, "evidence": ["request 0 waits"], "known": known}
-    subject = fake_engine(saying(ANSWER | {"breaches": [breach]}))
+    violation = {"rule": "I16", "step": 99, "evidence": ["request 0 waits"], "known": known}
+    subject = fake_engine(saying(ANSWER | {"violations": [violation]}))
     monkeypatch.setattr("kvproof.gate.gate.open_scheduler", lambda *_, **__: subject)
     monkeypatch.setattr(SchedulerExaminer, "unmet", lambda *_: ())
     result, details = gate_stage("scheduler", NEWEST, tmp_path)
@@ -619,13 +624,13 @@ seed 1, vllm==0.30.0
 replay it: kvproof replay k1.json --subject vllm==0.30.0"""
 
 
-def test_a_finding_is_told_like_this(oldest: SchedulerSubject, k1: SchedulerTraceFile) -> None:
+def test_a_finding_is_told_like_this(oldest: SchedulerSubject, k1: CaseFile) -> None:
     trace = oldest.run(k1.program, responses=True)
     assert k1.found is not None
     out = StringIO()
     console = Console(file=out, width=200)
     for part in describe_finding(
-        trace.breaches[0],
+        trace.violations[0],
         sentence_of("I4", "scheduler"),
         k1.program,
         trace=trace,
@@ -639,13 +644,13 @@ def test_a_finding_is_told_like_this(oldest: SchedulerSubject, k1: SchedulerTrac
 
 def test_a_long_drain_is_cut_and_a_raise_is_told_at_its_action() -> None:
     drained: Response = (("output", 1),)
-    trace = SchedulerTrace("x", PLAIN, "breached", responses=(*PLAIN_RESPONSES, *[drained] * 40))
-    text = told(Breach("I16", 3, ("request 0 waits",)), trace)
+    trace = SchedulerTrace("x", PLAIN, "violated", responses=(*PLAIN_RESPONSES, *[drained] * 40))
+    text = told(Violation("I16", 3, ("request 0 waits",)), trace)
     assert "… and so on, 16 times more" in text
     failure = "Traceback (most recent call last):\nKeyError: 1"
-    raised = SchedulerTrace("x", PLAIN, "breached", failure, responses=PLAIN_RESPONSES[:2])
-    assert ">3  Step() → raised KeyError: 1" in told(Breach("I19", 2, ("seen",), "K9"), raised)
-    assert "I19 (known defect K9)" in told(Breach("I19", 2, ("seen",), "K9"), raised)
+    raised = SchedulerTrace("x", PLAIN, "violated", failure, responses=PLAIN_RESPONSES[:2])
+    assert ">3  Step() → raised KeyError: 1" in told(Violation("I19", 2, ("seen",), "K9"), raised)
+    assert "I19 (known defect K9)" in told(Violation("I19", 2, ("seen",), "K9"), raised)
 
 
 PLAIN_RESPONSES: tuple[Response, ...] = (
@@ -655,10 +660,10 @@ PLAIN_RESPONSES: tuple[Response, ...] = (
 )
 
 
-def told(breach: Breach, trace: SchedulerTrace) -> str:
+def told(violation: Violation, trace: SchedulerTrace) -> str:
     out = StringIO()
     console = Console(file=out, width=120)
-    for part in describe_finding(breach, "A sentence.", PLAIN, trace=trace):
+    for part in describe_finding(violation, "A sentence.", PLAIN, trace=trace):
         console.print(part)
     return out.getvalue()
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from invariants.manager.judge import initial_snapshot
-from invariants.violation import Breach
+from invariants.violation import Violation
 from kvproof.reports.words.manager import describe_action, describe_change, describe_finding
 from model.dialect import DIALECTS
 from model.manager.actions import (
@@ -32,11 +32,11 @@ from model.manager.session import Response, Session
 from model.reference import ReferenceAllocator
 from model.snapshot import Snapshot
 from model.trace import Ending, Step, Trace
-from specs.casefile import read_trace
+from specs.casefile import read_case
 
 ROOT = Path(__file__).parents[3]
-PROGRAM = read_trace(ROOT / "specs/corpus/manager/k1-adoption-before-allocation.json").program
-CRASH = Breach("I4", 7, ("the allocation was admitted, then raised OutOfBlocks",))
+PROGRAM = read_case(ROOT / "specs/corpus/manager/k1-adoption-before-allocation.json").program
+CRASH = Violation("I4", 7, ("the allocation was admitted, then raised OutOfBlocks",))
 SENTENCE = "An allocation takes at most what the predictor promised, and never raises."
 
 
@@ -51,11 +51,13 @@ def trace_of(dialect: str) -> Trace:
     return Trace(f"reference:{dialect}", PROGRAM, tuple(steps), ending, session.failure)
 
 
-def shown(breach: Breach = CRASH, width: int = 110, color: bool = False, **given: object) -> str:
+def shown(
+    violation: Violation = CRASH, width: int = 110, color: bool = False, **given: object
+) -> str:
     out = StringIO()
     system: Literal["standard"] | None = "standard" if color else None
     console = Console(file=out, width=width, force_terminal=color, color_system=system)
-    for part in describe_finding(breach, SENTENCE, PROGRAM, **given):  # type: ignore[arg-type]
+    for part in describe_finding(violation, SENTENCE, PROGRAM, **given):  # type: ignore[arg-type]
         console.print(part)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
@@ -226,7 +228,7 @@ def test_model_and_engine_stand_side_by_side_where_they_differ() -> None:
 def test_a_subject_that_died_is_told_by_its_ending() -> None:
     whole = trace_of("vllm-0.33.0")
     hung = replace(whole, steps=whole.steps[:4], ending="hung", failure="no answer in 10 s")
-    told = shown(Breach("hang", 4, ()), engine=hung)
+    told = shown(Violation("hang", 4, ()), engine=hung)
     assert ">5  Extend(tokens=31) → hung" in told
     assert "reference:vllm-0.33.0: no answer in 10 s" in told
     assert "what changed" not in told

@@ -24,19 +24,19 @@ from kvproof.subjects.reference import ReferenceSubject
 from kvproof.subjects.subject import Snapshots, Subject
 from model.dialect import DIALECTS, Dialect
 from model.manager.actions import Admit, Arrive, EndStep
-from model.program import Program
+from model.manager.program import ManagerProgram
 from model.trace import Trace
-from specs.casefile import Expectation, Found, TraceFile, read_any_trace, read_trace
+from specs.casefile import CaseFile, Expectation, Found, read_case
 
-K1 = OWN_CORPUS / "k1-adoption-before-allocation.json"
+K1 = OWN_CORPUS / "manager" / "k1-adoption-before-allocation.json"
 
 
 @pytest.fixture
-def k1() -> TraceFile:
-    return read_trace(K1)
+def k1() -> CaseFile:
+    return read_case(K1)
 
 
-def outcome(trace: TraceFile, subject: str, dialect: str | None = None) -> Replayed:
+def outcome(trace: CaseFile, subject: str, dialect: str | None = None) -> Replayed:
     with open_subject(subject) as opened:
         return replay(K1, trace, opened, dialect)
 
@@ -56,7 +56,7 @@ def found(rule: str, subject: str, dialect: str) -> Found:
     ],
 )
 def test_a_trace_of_the_corpus_goes_as_it_expects(
-    k1: TraceFile, subject: str, result: str, expected: str | None, as_expected: bool
+    k1: CaseFile, subject: str, result: str, expected: str | None, as_expected: bool
 ) -> None:
     entry = outcome(k1, subject)
     assert (entry.outcome, entry.expected, entry.as_expected) == (result, expected, as_expected)
@@ -72,7 +72,7 @@ def test_a_trace_of_the_corpus_goes_as_it_expects(
     ],
 )
 def test_a_failure_must_be_expected(
-    k1: TraceFile, fails: tuple[str, ...], passes: tuple[str, ...], as_expected: bool
+    k1: CaseFile, fails: tuple[str, ...], passes: tuple[str, ...], as_expected: bool
 ) -> None:
     trace = replace(k1, expect=Expectation("I4", fails, passes))
     entry = outcome(trace, "reference:eager")
@@ -80,32 +80,32 @@ def test_a_failure_must_be_expected(
     assert entry.why.startswith("I4: ")
 
 
-def test_a_fix_that_is_not_expected_is_not_as_expected(k1: TraceFile) -> None:
+def test_a_fix_that_is_not_expected_is_not_as_expected(k1: CaseFile) -> None:
     trace = replace(k1, expect=Expectation("I4", ("reference:deferred",), ()))
     entry = outcome(trace, "reference:deferred")
     assert (entry.outcome, entry.expected, entry.as_expected) == ("FIXED", "FAILED", False)
 
 
-def test_only_the_rule_of_the_trace_makes_it_fail(k1: TraceFile) -> None:
+def test_only_the_rule_of_the_trace_makes_it_fail(k1: CaseFile) -> None:
     trace = replace(k1, expect=Expectation("I2", (), ("reference:eager",)))
     entry = outcome(trace, "reference:eager")
     assert entry.outcome == "FIXED"
     assert "I4: " in entry.why
 
 
-def test_without_a_rule_any_broken_rule_makes_it_fail(k1: TraceFile) -> None:
+def test_without_a_rule_any_broken_rule_makes_it_fail(k1: CaseFile) -> None:
     trace = replace(k1, expect=None, found=None)
     assert outcome(trace, "reference:eager").outcome == "FAILED"
     assert outcome(trace, "reference:deferred").outcome == "FIXED"
 
 
-def test_the_first_step_that_is_answered_differently_is_marked(k1: TraceFile) -> None:
+def test_the_first_step_that_is_answered_differently_is_marked(k1: CaseFile) -> None:
     assert outcome(k1, "reference:eager").first_changed_step is None
     assert outcome(k1, "reference:deferred").first_changed_step == 7
     assert first_changed_step(replace(k1, expect=None), open_subject("reference:eager")) is None
 
 
-def test_a_pool_below_the_start_up_minimum_is_an_error(k1: TraceFile) -> None:
+def test_a_pool_below_the_start_up_minimum_is_an_error(k1: CaseFile) -> None:
     small = replace(k1.program.configuration, num_blocks=2)
     trace = replace(k1, program=replace(k1.program, configuration=small))
     entry = outcome(trace, "reference:eager")
@@ -115,7 +115,7 @@ def test_a_pool_below_the_start_up_minimum_is_an_error(k1: TraceFile) -> None:
 
 
 def test_where_it_was_found_a_trace_is_compared_with_the_dialect_it_was_found_with(
-    k1: TraceFile,
+    k1: CaseFile,
 ) -> None:
     trace = replace(k1, expect=None, found=found("lockstep", "reference:eager", "deferred"))
     assert outcome(trace, "reference:eager").outcome == "FAILED"
@@ -125,7 +125,7 @@ def test_where_it_was_found_a_trace_is_compared_with_the_dialect_it_was_found_wi
     assert outcome(unknown, "reference:eager").outcome == "FAILED"
 
 
-def test_a_trace_names_its_own_subjects(k1: TraceFile) -> None:
+def test_a_trace_names_its_own_subjects(k1: CaseFile) -> None:
     expect = Expectation("I4", ("a", "b"), ("c",))
     assert subjects_of(replace(k1, expect=expect)) == ("a", "b", "c")
     assert subjects_of(replace(k1, expect=None, found=found("I4", "d", "eager"))) == ("d",)
@@ -134,7 +134,7 @@ def test_a_trace_names_its_own_subjects(k1: TraceFile) -> None:
     assert expected_of(replace(k1, expect=expect), "d") is None
 
 
-def test_what_could_not_be_opened_is_an_error_with_its_reason(k1: TraceFile) -> None:
+def test_what_could_not_be_opened_is_an_error_with_its_reason(k1: CaseFile) -> None:
     entry = not_replayed(K1, k1, "vllm==0.30.0", CouldNotRun("no network"))
     assert entry == Replayed(str(K1), "vllm==0.30.0", "ERROR", "FAILED", None, "no network")
 
@@ -149,16 +149,16 @@ class Dying:
     dies_in: Callable[[int], bool]
     name: str = "dying"
     dialect: Dialect | None = DIALECTS["deferred"]
-    runs: list[Program] = field(default_factory=list)
+    runs: list[ManagerProgram] = field(default_factory=list)
 
-    def run(self, program: Program, snapshots: Snapshots = "digests") -> Trace:
+    def run(self, program: ManagerProgram, snapshots: Snapshots = "digests") -> Trace:
         self.runs.append(program)
         if self.dies_in(len(self.runs)):
             return Trace(self.name, program, (), "crashed", "killed by signal 9\nlast words")
         return ReferenceSubject(DIALECTS["deferred"], None, self.name).run(program, snapshots)
 
     def run_many(
-        self, programs: Iterable[Program], snapshots: Snapshots = "digests"
+        self, programs: Iterable[ManagerProgram], snapshots: Snapshots = "digests"
     ) -> Iterator[Trace]:
         return (self.run(program, snapshots) for program in programs)
 
@@ -173,26 +173,26 @@ class Dying:
 
 
 @pytest.mark.parametrize("rule", ["I4", "lockstep", "crash"])
-def test_a_worker_that_dies_of_a_trace_fails_it_whatever_its_rule(k1: TraceFile, rule: str) -> None:
+def test_a_worker_that_dies_of_a_trace_fails_it_whatever_its_rule(k1: CaseFile, rule: str) -> None:
     subject: Subject = Dying(lambda run: True)
     trace = replace(k1, expect=Expectation(rule))
     entry = replay(K1, trace, subject, None)
     assert (entry.outcome, entry.why) == ("FAILED", "crash: killed by signal 9")
 
 
-def test_a_worker_that_died_once_is_given_a_second_run(k1: TraceFile) -> None:
+def test_a_worker_that_died_once_is_given_a_second_run(k1: CaseFile) -> None:
     subject = Dying(lambda run: run == 1)
     assert replay(K1, k1, subject, None).outcome == "FIXED"
 
 
-def test_a_subject_without_a_dialect_needs_one_to_be_named(k1: TraceFile) -> None:
+def test_a_subject_without_a_dialect_needs_one_to_be_named(k1: CaseFile) -> None:
     subject = Dying(lambda run: False, dialect=None)
     with pytest.raises(CouldNotRun, match="dying has no dialect of its own"):
         replay(K1, k1, subject, None)
     assert replay(K1, k1, subject, "deferred").outcome == "FIXED"
 
 
-def test_an_engine_that_raises_is_not_replayed_beyond(k1: TraceFile) -> None:
+def test_an_engine_that_raises_is_not_replayed_beyond(k1: CaseFile) -> None:
     """The corpus trace ends where 0.30.0 raises: what follows it is not taken."""
     actions = (*k1.program.actions, Arrive(prompt=5), Admit(), EndStep())
     longer = replace(k1, program=replace(k1.program, actions=actions))
@@ -201,7 +201,7 @@ def test_an_engine_that_raises_is_not_replayed_beyond(k1: TraceFile) -> None:
 
 
 def test_the_whole_corpus_can_be_read_and_names_its_subjects() -> None:
-    paths = sorted(Path(OWN_CORPUS).glob("*.json"))
+    paths = sorted(Path(OWN_CORPUS).rglob("*.json"))
     assert paths
     for path in paths:
-        assert subjects_of(read_any_trace(path))
+        assert subjects_of(read_case(path))

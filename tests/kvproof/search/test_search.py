@@ -13,7 +13,7 @@ import pytest
 from invariants.manager.judge import KNOWN_DEFECTS
 from invariants.manager.transition import Transition
 from invariants.rules import Rule
-from invariants.violation import Breach
+from invariants.violation import Violation
 from kvproof.errors import CouldNotRun
 from kvproof.levels.manager import Examiner
 from kvproof.levels.pair import PairExaminer
@@ -25,10 +25,10 @@ from kvproof.subjects.reference import ReferenceSubject, reference_subject
 from kvproof.subjects.subject import Snapshots, Subject
 from model.dialect import DIALECTS, Dialect
 from model.manager.actions import EndStep, Finish
-from model.program import Program
+from model.manager.program import ManagerProgram
 from model.startup import below_minimum
 from model.trace import Trace
-from specs.casefile import TraceError, read_trace
+from specs.casefile import CaseFileError, read_case
 
 NEWEST = DIALECTS["vllm-0.33.0"]
 
@@ -66,14 +66,14 @@ class FakeEngine:
     spoil: Callable[[FakeEngine, Trace], Trace]
     dialect: Dialect | None = NEWEST
     name: str = "fake"
-    programs: list[Program] = field(default_factory=list)
+    programs: list[ManagerProgram] = field(default_factory=list)
 
-    def run(self, program: Program, snapshots: Snapshots = "digests") -> Trace:
+    def run(self, program: ManagerProgram, snapshots: Snapshots = "digests") -> Trace:
         self.programs.append(program)
         return self.spoil(self, ReferenceSubject(NEWEST, None, self.name).run(program, snapshots))
 
     def run_many(
-        self, programs: Iterable[Program], snapshots: Snapshots = "digests"
+        self, programs: Iterable[ManagerProgram], snapshots: Snapshots = "digests"
     ) -> Iterator[Trace]:
         for program in programs:
             yield self.run(program, snapshots)
@@ -113,7 +113,7 @@ both = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 @both
 def test_a_search_goes_on_after_the_first_rule_and_reports_each_once(run: Run) -> None:
     outcome = run(examiner(*ABSURD))
-    assert {f.breach.rule for f in outcome.findings} == {"I2", "I5"}
+    assert {f.violation.rule for f in outcome.findings} == {"I2", "I5"}
     assert len(outcome.findings) == 2
     assert outcome.verdict == "counterexample"
 
@@ -121,8 +121,7 @@ def test_a_search_goes_on_after_the_first_rule_and_reports_each_once(run: Run) -
 @both
 def test_findings_are_minimal_and_start_on_every_release(run: Run) -> None:
     for finding in run(examiner(*ABSURD)).findings:
-        program, rule = finding.program, finding.breach.rule
-        assert isinstance(program, Program)
+        program, rule = finding.program, finding.violation.rule
         alone = examiner(*ABSURD).exact(rule)
         assert rule in alone.examine(program).rules_broken
         for index in range(len(program.actions)):
@@ -155,7 +154,7 @@ def test_looking_for_one_rule_ends_with_it() -> None:
         search(examiner(ON_FINISH), 7, only="I5", max_examples=500),
         soak(examiner(ON_FINISH), 7, programs=500, only="I5"),
     ):
-        assert [f.breach.rule for f in outcome.findings] == ["I5"]
+        assert [f.violation.rule for f in outcome.findings] == ["I5"]
         assert outcome.programs < 500
 
 
@@ -187,7 +186,7 @@ def test_a_known_defect_is_counted_and_turns_nothing_red() -> None:
 def test_a_known_defect_that_is_asked_for_is_a_finding_marked_known() -> None:
     dialect = DIALECTS["vllm-0.30.0"]
     outcome = soak(examiner(ON_FINISH_AS_K2, dialect=dialect), 7, programs=20, only=K2_RULE)
-    assert [(f.breach.rule, f.breach.known) for f in outcome.findings] == [(K2_RULE, "K2")]
+    assert [(f.violation.rule, f.violation.known) for f in outcome.findings] == [(K2_RULE, "K2")]
     assert outcome.verdict == "counterexample"
 
 
@@ -196,7 +195,7 @@ def test_an_unknown_failure_is_not_minimised_into_a_known_one() -> None:
     rule = Rule(K2_RULE, "No step ends, no request ends.", (as_k2, broken_by(Finish)))
     outcome = soak(examiner(rule, dialect=DIALECTS["vllm-0.30.0"]), 7, programs=20)
     (finding,) = outcome.findings
-    assert finding.breach.known is None
+    assert finding.violation.known is None
     assert any(isinstance(action, Finish) for action in finding.program.actions)
     assert not any(isinstance(action, EndStep) for action in finding.program.actions)
 
@@ -211,10 +210,10 @@ def test_a_worker_that_always_dies_of_a_program_is_a_finding(
 ) -> None:
     engine = FakeEngine(lambda _, trace: dies(trace, ending) if finishes(trace) else trace)
     (finding,) = run(engine.examiner()).findings
-    assert finding.breach.rule == rule
-    assert headline(finding.breach) == f"the worker {ending}"
+    assert finding.violation.rule == rule
+    assert headline(finding.violation) == f"the worker {ending}"
     assert finding.program.actions == (Finish(),)
-    assert finding.breach.step == 0
+    assert finding.violation.step == 0
 
 
 @both
@@ -248,8 +247,8 @@ def test_minimising_a_hang_is_given_up_when_it_takes_too_long(
     engine = FakeEngine(hang)
     started = time.monotonic()
     (finding,) = soak(engine.examiner(), 7, programs=3).findings
-    assert finding.breach.rule == "hang"
-    assert finding.breach.step == len(finding.program.actions) - 1
+    assert finding.violation.rule == "hang"
+    assert finding.violation.step == len(finding.program.actions) - 1
     assert time.monotonic() - started < 5
 
 
@@ -262,9 +261,9 @@ def test_a_difference_that_does_not_come_again_is_a_finding_as_it_was_seen() -> 
     engine = FakeEngine(differ)
     outcome = soak(engine.examiner(), 7, programs=5)
     (finding,) = outcome.findings
-    assert finding.breach.rule == "lockstep"
+    assert finding.violation.rule == "lockstep"
     assert finding.program == engine.programs[2]
-    assert "seen once and not again" in finding.breach.evidence[-1]
+    assert "seen once and not again" in finding.violation.evidence[-1]
 
 
 def test_what_was_found_before_the_engine_could_not_go_on_is_kept() -> None:
@@ -274,8 +273,10 @@ def test_what_was_found_before_the_engine_could_not_go_on_is_kept() -> None:
         return dies(trace) if finishes(trace) else trace
 
     outcome = soak(FakeEngine(fail).examiner(), 7, programs=1_000)
-    assert [f.breach.rule for f in outcome.findings] == ["crash"]
-    assert "could not be minimised: fake could not run" in outcome.findings[0].breach.evidence[-1]
+    assert [f.violation.rule for f in outcome.findings] == ["crash"]
+    assert (
+        "could not be minimised: fake could not run" in outcome.findings[0].violation.evidence[-1]
+    )
 
 
 @both
@@ -302,7 +303,7 @@ def test_two_subjects_in_lockstep_are_clean_and_their_differences_are_found() ->
 
     other = PairExaminer(open_subject("reference:eager"), deferred, DIALECTS["eager"])
     (finding,) = soak(other, 1, programs=10).findings
-    assert finding.breach.rule == "lockstep"
+    assert finding.violation.rule == "lockstep"
     assert len(finding.program.actions) <= 6
 
 
@@ -310,8 +311,8 @@ def test_two_subjects_in_lockstep_are_clean_and_their_differences_are_found() ->
 def test_two_subjects_that_die_alike_are_not_in_lockstep(ending: str) -> None:
     engine = FakeEngine(lambda _, trace: dies(trace, ending) if finishes(trace) else trace)
     (finding,) = soak(PairExaminer(engine, engine, NEWEST), 7, programs=10).findings
-    assert finding.breach.rule == {"crashed": "crash", "hung": "hang"}[ending]
-    assert finding.breach.evidence == (f"fake: the worker {ending}", "last words")
+    assert finding.violation.rule == {"crashed": "crash", "hung": "hang"}[ending]
+    assert finding.violation.evidence == (f"fake: the worker {ending}", "last words")
 
 
 # Findings as files
@@ -322,11 +323,11 @@ def test_findings_become_trace_files_that_can_be_read(tmp_path: Path) -> None:
     paths = save_findings(outcome, tmp_path / "new" / "folder")
     assert set(paths) == {"I2", "I5"}
     for finding in outcome.findings:
-        trace = read_trace(paths[finding.breach.rule])
+        trace = read_case(paths[finding.violation.rule])
         assert trace.program == finding.program
         assert trace.found is not None
         assert trace.found.subject == "reference:vllm-0.33.0"
-        assert (trace.found.rule, trace.found.seed) == (finding.breach.rule, 7)
+        assert (trace.found.rule, trace.found.seed) == (finding.violation.rule, 7)
     assert len(list(paths["I2"].parent.iterdir())) == 2
 
 
@@ -344,7 +345,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_and_after(tmp_path: Pat
     check_writable(tmp_path / "none" / "yet", "--out")
     assert not (tmp_path / "none").exists()
     outcome = soak(examiner(ON_FINISH), 7, programs=5)
-    with pytest.raises(TraceError, match="cannot write trace"):
+    with pytest.raises(CaseFileError, match="cannot write trace"):
         save_findings(outcome, tmp_path / "file" / "sub")
 
 
@@ -352,4 +353,4 @@ def test_a_folder_that_cannot_be_written_is_named_before_and_after(tmp_path: Pat
     ("evidence", "line"), [(("a", "b"), "a"), (("a\nb",), "a"), ((), "I1"), (("\n",), "I1")]
 )
 def test_a_headline_is_one_line(evidence: tuple[str, ...], line: str) -> None:
-    assert headline(Breach("I1", 0, evidence)) == line
+    assert headline(Violation("I1", 0, evidence)) == line

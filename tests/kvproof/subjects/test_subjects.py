@@ -31,6 +31,7 @@ from model import reference as reference_module
 from model.dialect import DIALECTS, Dialect
 from model.manager.actions import Action, Admit, Arrive, EndStep, Finish
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.program import Program
 from model.snapshot import Snapshot, snapshot_from_json
 from model.trace import Trace
@@ -53,7 +54,7 @@ def engine() -> Iterator[Subject]:
         yield subject
 
 
-def drawn(dialect: Dialect, count: int, num_actions: int = 60) -> list[Program]:
+def drawn(dialect: Dialect, count: int, num_actions: int = 60) -> list[ManagerProgram]:
     return [draw_program(Random(seed), dialect, num_actions) for seed in range(count)]
 
 
@@ -61,7 +62,7 @@ def outcome(trace: Trace) -> tuple[Any, ...]:
     return trace.steps, trace.ending
 
 
-def uneventful(num_requests: int) -> Program:
+def uneventful(num_requests: int) -> ManagerProgram:
     """Requests that come, are computed and go, one after the other."""
     life: tuple[Action, ...] = (Arrive(prompt=8), Admit(tokens=8), EndStep(), Finish())
     return Program(Configuration(), life * num_requests)

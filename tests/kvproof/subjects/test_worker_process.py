@@ -19,6 +19,7 @@ from kvproof.subjects.pipeline import Pipeline
 from kvproof.subjects.process import End, WorkerCommand, WorkerProcess, describe_exit
 from model.manager.actions import Action, Arrive
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.program import Program
 from model.trace import Trace
 
@@ -53,7 +54,7 @@ def misbehaving(statement: str) -> str:
     return f"{HELLO}\ndef misbehave(message):\n    {statement}\n{SERVE}"
 
 
-def program(prompt: int, num_actions: int = 1) -> Program:
+def program(prompt: int, num_actions: int = 1) -> ManagerProgram:
     actions: tuple[Action, ...] = (Arrive(prompt=prompt),)
     return Program(Configuration(), actions * num_actions)
 
@@ -214,7 +215,7 @@ def test_the_worker_runs_a_few_programs_ahead_and_no_more(fake_engine: FakeEngin
     subject = fake_engine(misbehaving("pass"))
     drawn: list[int] = []
 
-    def draw() -> Iterator[Program]:
+    def draw() -> Iterator[ManagerProgram]:
         for number in range(100, 200):
             drawn.append(number)
             yield program(number)
@@ -369,7 +370,7 @@ from pathlib import Path, PosixPath
 from kvproof.provision import Engine
 from kvproof.subjects.engine import EngineSubject
 from model.configuration import Configuration
-from model.program import Program
+from model.manager.program import ManagerProgram
 subject = EngineSubject({engine!r}, None)
 subject._submit(Program(Configuration(), ()), "none")
 print(subject.pid, flush=True)

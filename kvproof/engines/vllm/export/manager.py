@@ -23,30 +23,31 @@ from model.dialect import DIALECTS, Dialect
 from model.holding import Hit
 from model.manager.actions import Action
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.manager.session import Response, Session
 from model.program import Program
 from model.reference import ReferenceAllocator
 from model.release import PoppedBlocks
 from model.request import Request
 from model.snapshot import Snapshot
-from specs.casefile import AnyTraceFile, Expectation, Found, SchedulerTraceFile, TraceFile
+from specs.casefile import CaseFile, Expectation, Found
 
 
 class ExportError(Exception):
     """A trace that no stand-alone file can reproduce; one line says why."""
 
 
-def export_test(trace: AnyTraceFile) -> str:
+def export_test(trace: CaseFile) -> str:
     """The text of a pytest file that fails where the trace's rule is broken.
 
     Raises ``ExportError``.
     """
-    if isinstance(trace, SchedulerTraceFile):
+    if trace.level == "scheduler":
         return _export_scheduler_test(trace)
     return _export_manager_test(trace)
 
 
-def _export_scheduler_test(trace: SchedulerTraceFile) -> str:
+def _export_scheduler_test(trace: CaseFile) -> str:
     return export_serving_test(
         trace.program,
         _rule_of(trace, RULES),
@@ -57,7 +58,7 @@ def _export_scheduler_test(trace: SchedulerTraceFile) -> str:
     )
 
 
-def _export_manager_test(trace: TraceFile) -> str:
+def _export_manager_test(trace: CaseFile) -> str:
     rule, dialect = _rule_of(trace, (*text.CHECKS, *text.JUDGED_BY_CALLS)), _dialect_of(trace)
     actions = trace.program.actions[: trace.found.step + 1 if trace.found else None]
     program = Program(trace.program.configuration, actions)
@@ -68,7 +69,7 @@ def _export_manager_test(trace: TraceFile) -> str:
     return _file(trace, rule, program.configuration, recorder)
 
 
-def _rule_of(trace: AnyTraceFile, known: tuple[str, ...]) -> str:
+def _rule_of(trace: CaseFile, known: tuple[str, ...]) -> str:
     """The trace's rule, which must be one of those that an exported file can judge."""
     source: Found | Expectation | None = trace.found or trace.expect
     if source is None:
@@ -81,7 +82,7 @@ def _rule_of(trace: AnyTraceFile, known: tuple[str, ...]) -> str:
     return source.rule
 
 
-def _dialect_of(trace: TraceFile) -> Dialect:
+def _dialect_of(trace: CaseFile) -> Dialect:
     """The dialect in which it was found, or that of the first subject on which it fails."""
     names = [trace.found.dialect] if trace.found else []
     for subject in trace.expect.fails if trace.expect else ():
@@ -92,7 +93,7 @@ def _dialect_of(trace: TraceFile) -> Dialect:
     raise ExportError(f"no dialect is known for this trace (known: {', '.join(DIALECTS)})")
 
 
-def _record(program: Program, dialect: Dialect, rule: str) -> Recorder:
+def _record(program: ManagerProgram, dialect: Dialect, rule: str) -> Recorder:
     c = program.configuration
     recorder = Recorder(ReferenceAllocator(c, dialect), c)
     session: Session[Hit, PoppedBlocks] = Session(c, recorder)
@@ -311,7 +312,7 @@ class Recorder:
 # The file
 
 
-def _file(trace: TraceFile, rule: str, c: Configuration, recorder: Recorder) -> str:
+def _file(trace: CaseFile, rule: str, c: Configuration, recorder: Recorder) -> str:
     check = text.CHECKS.get(rule)
     body = ["manager = new_manager()"]
     body += ["coordinator = get_hisparse_coordinator(manager)"] if c.hisparse else []
@@ -331,7 +332,7 @@ def _file(trace: TraceFile, rule: str, c: Configuration, recorder: Recorder) -> 
     return f"{_head(trace, rule)}\n{_imports(code)}\n{code}"
 
 
-def _head(trace: TraceFile, rule: str) -> str:
+def _head(trace: CaseFile, rule: str) -> str:
     about, origin = textwrap.fill(plain(trace.about), 96), _origin(trace.found)
     return text.HEAD.substitute(about=about, rule=f"{rule}: {_sentence(rule)}", origin=origin)
 

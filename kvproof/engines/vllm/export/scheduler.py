@@ -21,6 +21,7 @@ from kvproof.engines.vllm.export import text as export_text
 from kvproof.engines.vllm.export.scheduler_engine import ENGINE, STORE
 from kvproof.engines.vllm.export.scheduler_memory import MEMORY
 from kvproof.engines.vllm.export.words import plain, ranges
+from model.program import Program
 from model.request import token_at
 from model.scheduler.actions import (
     Abort,
@@ -33,7 +34,7 @@ from model.scheduler.actions import (
     Step,
 )
 from model.scheduler.minimum import STEPS_IN_FLIGHT
-from model.scheduler.program import Program
+from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import SchedulerSetup
 
 STATE_RULES = {rule: export_text.CHECKS[rule] for rule in ("I1", "I2", "I10", "I13")}
@@ -47,7 +48,7 @@ Flags = frozenset[str]
 
 
 def export_serving_test(
-    program: Program,
+    program: SchedulerProgram,
     rule: str,
     *,
     about: str,
@@ -91,7 +92,7 @@ def _parts(rule: str, flags: Flags) -> Iterator[str]:
 # What a file needs
 
 
-def _flags(program: Program, rule: str, evidence: Sequence[str], drains: bool) -> Flags:
+def _flags(program: SchedulerProgram, rule: str, evidence: Sequence[str], drains: bool) -> Flags:
     """The flags of the templates, by which a file has only what its program uses."""
     setup, actions = program.configuration, program.actions
     arrivals = [action for action in actions if isinstance(action, Arrive)]
@@ -126,7 +127,7 @@ def _flags(program: Program, rule: str, evidence: Sequence[str], drains: bool) -
     return frozenset(name for name, needed in flags.items() if needed)
 
 
-def _names(program: Program, rule: str) -> dict[str, Any]:
+def _names(program: SchedulerProgram, rule: str) -> dict[str, Any]:
     setup = program.configuration
     blocks, resident = setup.watermark_blocks, range(setup.num_resident_groups)
     groups = [
@@ -161,7 +162,7 @@ def _names(program: Program, rule: str) -> dict[str, Any]:
     }
 
 
-def _delays(program: Program) -> int:
+def _delays(program: SchedulerProgram) -> int:
     return sum(action.delays for action in program.actions if isinstance(action, Arrive))
 
 
@@ -196,7 +197,7 @@ def _holds(condition: str, flags: Flags) -> bool:
 # The test
 
 
-def _test(program: Program, rule: str, flags: Flags) -> str:
+def _test(program: SchedulerProgram, rule: str, flags: Flags) -> str:
     lines = ["engine = Engine()"]
     arrivals = 0
     for index, action in enumerate(program.actions):

@@ -1,7 +1,7 @@
 """The worker at the level of the scheduler: whole engine steps, in the engine's interpreter.
 
     → {"program": …, "release": "vllm-0.33.0", "responses": false, "shadow": true}
-    ← {"breaches": […], "steps": …, "goals": {…}, "responses": […], "failure": …, "seconds": …,
+    ← {"violations": […], "steps": …, "goals": {…}, "responses": […], "failure": …, "seconds": …,
        "shadow": null | {"calls": …, "states": …, "ended": null | "…"}}
     ← {"refused": "…"}      the engine would not start with the program's setup
 
@@ -9,8 +9,8 @@
     ← {"efforts": […]}      function calls of a step, after a short context and after a long one
 
 After the last action everything pending is completed, and all requests must end; what is done for
-that is answered too, behind the actions. A run ends at its first breach: what comes after it would
-only follow from it.
+that is answered too, behind the actions. A run ends at its first violation: what comes after it
+would only follow from it.
 """
 
 import re
@@ -31,7 +31,7 @@ from invariants.scheduler.progress import drain
 from invariants.scheduler.run import Response, Run
 from model.scheduler.actions import Action
 from model.scheduler.engine import Engine
-from model.scheduler.program import program_from_json
+from model.scheduler.program import SCHEDULER
 from model.scheduler.setup import NotStartableError, SchedulerSetup
 
 NewEngine = Callable[[SchedulerSetup], Engine]
@@ -61,7 +61,7 @@ class SchedulerRunner:
         """Run one program. What the engine raises is part of the answer; the rest propagates."""
         if "efforts" in message:
             return {"efforts": [asdict(effort) for effort in efforts(self.new_engine)]}
-        program = program_from_json(message["program"])
+        program = SCHEDULER.read(message["program"])
         started = time.perf_counter()
         try:
             engine = self.new_engine(program.configuration)
@@ -81,11 +81,11 @@ class SchedulerRunner:
         if shadow is not None:
             run.observers.append(partial(_compare, run, shadow))
         failure = self._play(run, program.actions)
-        breaches = labelled(run, message["release"])
+        violations = labelled(run, message["release"])
         return {
-            "breaches": [
-                asdict(breach) | {"step": min(breach.step, len(program.actions))}
-                for breach in breaches
+            "violations": [
+                asdict(violation) | {"step": min(violation.step, len(program.actions))}
+                for violation in violations
             ],
             "steps": run.steps,
             "goals": dict(watcher.seen),
@@ -96,11 +96,11 @@ class SchedulerRunner:
         }
 
     def _play(self, run: Run, actions: tuple[Action, ...]) -> str | None:
-        """Play to the end or to the first breach; what the engine raises is one."""
+        """Play to the end or to the first violation; what the engine raises is one."""
         try:
             for action in actions:
                 run.do(action)
-                if run.breaches:
+                if run.violations:
                     return None
             drain(run)
         except self.could_not_run:
@@ -110,12 +110,12 @@ class SchedulerRunner:
             if place is None:
                 raise
             text = " ".join(f"{type(error).__name__}: {error}".split())
-            run.breach("I4" if OUT_OF_BLOCKS.search(text) else "I19", text, f"raised {place}")
+            run.report("I4" if OUT_OF_BLOCKS.search(text) else "I19", text, f"raised {place}")
             return traceback.format_exc()
         return None
 
     def _raised_at(self, error: Exception) -> str | None:
-        """Where the engine raised it, or None: what our own code raises is no breach."""
+        """Where the engine raised it, or None: what our own code raises is no violation."""
         frame, line = None, 0
         for each, number in traceback.walk_tb(error.__traceback__):
             if self._is_engine(each) or OWN_SOURCES in Path(each.f_code.co_filename).parents:
@@ -130,9 +130,9 @@ class SchedulerRunner:
 
 
 def _compare(run: Run, shadow: Shadow, *_: object) -> None:
-    """A difference between the engine and the model beside it is a breach of lockstep."""
+    """A difference between the engine and the model beside it is a violation of lockstep."""
     if shadow.difference is not None:
-        run.breach("lockstep", *shadow.difference)
+        run.report("lockstep", *shadow.difference)
 
 
 def _followed(shadow: Shadow | None) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from typing import Any, TextIO
 from model.allocator import Allocator
 from model.manager.actions import Action
 from model.manager.configuration import Configuration
+from model.manager.program import MANAGER
 from model.manager.session import Session
-from model.program import program_from_json
 from model.snapshot import Digester
 
 PROTOCOL_VERSION = 1
@@ -63,7 +63,7 @@ def run(
     could_not_run: tuple[type[Exception], ...] = (),
 ) -> dict[str, Any]:
     """Run one program. What the engine raises is part of the answer; the rest propagates."""
-    program = program_from_json(message["program"])
+    program = MANAGER.read(message["program"])
     mode = message["snapshots"]
     started = time.perf_counter()
     session = Session(program.configuration, new_allocator(program.configuration))

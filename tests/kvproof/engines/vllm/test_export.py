@@ -17,12 +17,13 @@ from kvproof.engines.vllm.export.manager import ExportError, export_test
 from model.dialect import DIALECTS
 from model.manager.actions import Admit, Arrive, EndStep, Finish
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.program import Program
-from specs.casefile import Expectation, Found, TraceFile, read_trace
+from specs.casefile import CaseFile, Expectation, Found, read_case
 from specs.manager.generator import draw_program
 
 ROOT = Path(__file__).parents[4]
-K1 = read_trace(ROOT / "specs" / "corpus" / "manager" / "k1-adoption-before-allocation.json")
+K1 = read_case(ROOT / "specs" / "corpus" / "manager" / "k1-adoption-before-allocation.json")
 STATE_RULES = ("I1", "I2", "I10", "I13")
 
 # Runs each file given as argument as pytest would, under focused loading.
@@ -61,9 +62,11 @@ def run_focused(version: str, folder: Path, exported: dict[str, str]) -> dict[st
     return outcomes
 
 
-def found(program: Program, rule: str, dialect: str = "vllm-0.33.0", seed: int = 1) -> TraceFile:
+def found(
+    program: ManagerProgram, rule: str, dialect: str = "vllm-0.33.0", seed: int = 1
+) -> CaseFile:
     last = len(program.actions) - 1
-    return TraceFile(1, "A trace.", program, Found(rule, last, (), dialect, dialect, seed, "0"))
+    return CaseFile(1, "A trace.", program, Found(rule, last, (), dialect, dialect, seed, "0"))
 
 
 STEPS = """\
@@ -134,7 +137,7 @@ def test_the_steps_are_calls_of_the_allocator_in_the_order_of_the_engine() -> No
 @pytest.mark.parametrize("hisparse", [True, False], ids=["hisparse", "plain"])
 def test_an_exported_file_imports_nothing_but_vllm(rule: str, hisparse: bool) -> None:
     configuration = Configuration(num_host_blocks=12 if hisparse else 0)
-    program = Program(configuration, (Arrive(prompt=9), Admit(tokens=9), EndStep()))
+    program: ManagerProgram = Program(configuration, (Arrive(prompt=9), Admit(tokens=9), EndStep()))
     text = export_test(found(program, rule))
     imported: set[str] = set()
     for node in ast.walk(ast.parse(text)):
@@ -216,7 +219,9 @@ FAULTS = {
 
 
 def test_each_predicate_sees_its_fault(tmp_path: Path) -> None:
-    program = Program(Configuration(), (Arrive(prompt=9), Admit(tokens=9), EndStep()))
+    program: ManagerProgram = Program(
+        Configuration(), (Arrive(prompt=9), Admit(tokens=9), EndStep())
+    )
     exported = {}
     for rule, fault in FAULTS.items():
         text = export_test(found(program, rule))
@@ -238,7 +243,7 @@ def test_rules_that_hold_at_the_end_of_a_life_pass(tmp_path: Path) -> None:
 
 
 def test_a_promise_that_is_not_kept_fails_even_when_nothing_raises(tmp_path: Path) -> None:
-    program = Program(Configuration(), (Arrive(prompt=9), Admit(tokens=9)))
+    program: ManagerProgram = Program(Configuration(), (Arrive(prompt=9), Admit(tokens=9)))
     kept = export_test(found(program, "I4"))
     broken = kept.replace("    new = manager", "    promised.append(0)\n    new = manager").replace(
         "promised.append(predict(*args, **kwargs))", "promised.append(0)"
@@ -277,7 +282,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("trace", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_a_trace_that_cannot_stand_alone_is_refused_in_one_line(
-    trace: TraceFile, message: str
+    trace: CaseFile, message: str
 ) -> None:
     with pytest.raises(ExportError, match=message) as raised:
         export_test(trace)

@@ -17,6 +17,7 @@ import pytest
 from kvproof.engines.vllm.engine import provision_release
 from kvproof.engines.vllm.export.manager import ExportError, export_test
 from kvproof.engines.vllm.export.scheduler import RULES, export_serving_test
+from model.program import Program
 from model.scheduler.actions import (
     Abort,
     Action,
@@ -28,9 +29,9 @@ from model.scheduler.actions import (
     Step,
 )
 from model.scheduler.minimum import minimum_pools
-from model.scheduler.program import Program
+from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import Cache, SchedulerSetup
-from specs.casefile import Expectation, Found, SchedulerTraceFile
+from specs.casefile import CaseFile, Expectation, Found
 
 ROOT = Path(__file__).parents[4]
 RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
@@ -53,35 +54,35 @@ def setup_of(cache: Cache, spare_blocks: int = 0, **fields: Any) -> SchedulerSet
 
 # What random search found in released schedulers, as small as it gets.
 
-SHORT_IMPORT = Program(
+SHORT_IMPORT: SchedulerProgram = Program(
     setup_of("hisparse", external_store=True), (Arrive(prompt=7, stored=1, asynchronous=True),)
 )
-ALONE = Program(
+ALONE: SchedulerProgram = Program(
     setup_of("hisparse", max_model_len=6, max_num_batched_tokens=3, max_num_seqs=3,
              num_resident_groups=3),
     (Arrive(prompt=5),),
 )  # fmt: skip
-MAMBA_LOADS = Program(
+MAMBA_LOADS: SchedulerProgram = Program(
     setup_of("mamba", 5, max_model_len=12, external_store=True),
     (Arrive(prompt=10, stored=9), Arrive(prompt=11, stored=10)),
 )
-WINDOW_EDGE = Program(
+WINDOW_EDGE: SchedulerProgram = Program(
     setup_of("sliding", max_model_len=7, max_num_batched_tokens=2, max_num_seqs=2,
              sliding_window=1, external_store=True),
     (Arrive(prompt=6, stored=6, asynchronous=True),),
 )  # fmt: skip
-FAILED_LOAD = Program(
+FAILED_LOAD: SchedulerProgram = Program(
     setup_of("full", max_model_len=4, async_scheduling=True, external_store=True,
              load_failure="recompute"),
     (Arrive(prompt=2, stored=1, lost=1),),
 )  # fmt: skip
-ON_LOST_DATA = Program(
+ON_LOST_DATA: SchedulerProgram = Program(
     setup_of("full", block_size=1, max_model_len=4, max_num_batched_tokens=1, max_num_seqs=1,
              async_scheduling=True, external_store=True, load_failure="recompute"),
     (Arrive(prompt=2, output=2, stored=1, lost=1), Step()),
 )  # fmt: skip
 
-DEFECTS: dict[str, tuple[str, Program, str]] = {
+DEFECTS: dict[str, tuple[str, SchedulerProgram, str]] = {
     "short_import": ("I16", SHORT_IMPORT, "no request gets a token any more: request 0 is waiting"),
     "alone": ("I16", ALONE, "request 0 runs alone and is preempted"),
     "mamba_loads": ("I4", MAMBA_LOADS, "Cannot get 1 free blocks from the pool"),
@@ -112,7 +113,7 @@ ORDINARY: tuple[Action, ...] = (
 )
 
 
-def ordinary(cache: Cache, store: bool = False, asynchronous: bool = False) -> Program:
+def ordinary(cache: Cache, store: bool = False, asynchronous: bool = False) -> SchedulerProgram:
     """Something of everything, in an engine that has room for it."""
     fields = {"external_store": store, "async_scheduling": asynchronous}
     return Program(setup_of(cache, 20, **fields), ORDINARY)
@@ -121,7 +122,7 @@ def ordinary(cache: Cache, store: bool = False, asynchronous: bool = False) -> P
 KINDS = tuple(product(get_args(Cache), (False, True), (False, True)))
 
 
-def export(program: Program, rule: str, step: int | None = None) -> str:
+def export(program: SchedulerProgram, rule: str, step: int | None = None) -> str:
     return export_serving_test(program, rule, about="A program.", step=step)
 
 
@@ -291,7 +292,7 @@ def test_text_of_a_trace_cannot_end_the_docstring() -> None:
 
 def test_a_trace_of_the_scheduler_is_exported_with_its_rule_and_origin() -> None:
     found = Found("I16", 1, (), "vllm==0.33.0", "vllm-0.33.0", 7, "0")
-    text = export_test(SchedulerTraceFile(1, "A short import.", SHORT_IMPORT, found))
+    text = export_test(CaseFile(1, "A short import.", SHORT_IMPORT, found))
     head = ast.get_docstring(ast.parse(text))
     assert head is not None
     assert head.startswith(
@@ -312,7 +313,7 @@ def test_a_trace_of_the_scheduler_is_exported_with_its_rule_and_origin() -> None
 def test_a_trace_that_cannot_stand_alone_is_refused_in_one_line(
     expect: Expectation | None, message: str
 ) -> None:
-    trace = SchedulerTraceFile(1, "A trace.", SHORT_IMPORT, None, expect)
+    trace = CaseFile(1, "A trace.", SHORT_IMPORT, None, expect)
     with pytest.raises(ExportError, match=message) as raised:
         export_test(trace)
     assert "\n" not in str(raised.value)
@@ -343,7 +344,9 @@ def test_an_ordinary_program_passes_under_every_rule(version: str, tmp_path: Pat
 
 
 def test_more_requests_than_may_be_alive_at_once_are_refused_as_in_the_run(tmp_path: Path) -> None:
-    program = Program(setup_of("full", 20), (*[Arrive(prompt=3)] * 11, Step(), Abort(7)))
+    program: SchedulerProgram = Program(
+        setup_of("full", 20), (*[Arrive(prompt=3)] * 11, Step(), Abort(7))
+    )
     text = export(program, "I16")
     assert run_focused("0.33.0", tmp_path, {"many": text}) == {"many": "passed"}
     full = text.replace("    engine.abort(7)", "    assert len(engine.live) < 8")
@@ -428,10 +431,10 @@ def first_breach(program):
     try:
         for action in program.actions:
             run.do(action)
-            if run.breaches:
-                return run.breaches[0]
+            if run.violations:
+                return run.violations[0]
         drain(run)
-        return run.breaches[0] if run.breaches else None
+        return run.violations[0] if run.violations else None
     except Exception as error:
         return error
 
@@ -447,15 +450,15 @@ def verdict(text):
 
 def compare(seed, lie, cache):
     program = draw_program(Random(seed), 40, {{"cache": cache}})
-    breach = first_breach(program)
-    if isinstance(breach, Exception):
+    violation = first_breach(program)
+    if isinstance(violation, Exception):
         said = verdict(export_serving_test(program, "I19", about=""))
-        return "raises", repr(said) == repr(breach)
-    if breach is None:
+        return "raises", repr(said) == repr(violation)
+    if violation is None:
         return "clean", verdict(export_serving_test(program, "I7", about="")) is None
-    text = export_serving_test(program, breach.rule, about="", step=breach.step,
-                               evidence=breach.evidence)
-    return breach.rule, isinstance(verdict(text), AssertionError)
+    text = export_serving_test(program, violation.rule, about="", step=violation.step,
+                               evidence=violation.evidence)
+    return violation.rule, isinstance(verdict(text), AssertionError)
 
 weak = kv_cache_utils.hash_block_tokens
 seen, unlike = set(), []

@@ -15,27 +15,25 @@ import pytest
 from model.dialect import DIALECTS
 from model.manager.actions import Admit, Arrive, CompleteTransfers, EndStep, Finish, Reset
 from model.manager.configuration import Configuration
+from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.program import Program
 from model.reference import ReferenceAllocator
 from model.scheduler import actions as serving
-from model.scheduler.program import Program as SchedulerProgram
 from model.scheduler.setup import SchedulerSetup
 from model.startup import below_minimum
 from specs import casefile as traces
 from specs.casefile import (
+    CaseFile,
+    CaseFileError,
     Expectation,
     Found,
-    SchedulerTraceFile,
-    TraceError,
-    TraceFile,
-    format_trace,
-    read_any_trace,
-    read_trace,
-    write_trace,
+    format_case,
+    read_case,
+    write_case,
 )
 
-TRACE = TraceFile(
+TRACE = CaseFile(
     format=1,
     about="An example: größer als ASCII.",
     program=Program(
@@ -108,7 +106,7 @@ TEXT = """\
 
 
 def test_a_trace_file_is_readable_and_has_one_action_per_line() -> None:
-    assert format_trace(TRACE) == TEXT
+    assert format_case(TRACE) == TEXT
 
 
 @pytest.mark.parametrize(
@@ -121,10 +119,10 @@ def test_a_trace_file_is_readable_and_has_one_action_per_line() -> None:
     ],
     ids=["all of it", "without finding and expectation", "no actions", "no seed"],
 )
-def test_what_is_written_is_read_back(tmp_path: Path, trace: TraceFile) -> None:
+def test_what_is_written_is_read_back(tmp_path: Path, trace: CaseFile) -> None:
     path = tmp_path / "new" / "folder" / "trace.json"
-    write_trace(path, trace)
-    assert read_trace(path) == trace
+    write_case(path, trace)
+    assert read_case(path) == trace
     assert os.listdir(path.parent) == ["trace.json"]
 
 
@@ -133,7 +131,7 @@ def test_fields_that_an_older_kvproof_did_not_write_have_their_defaults(tmp_path
     actions = [{"action": "Arrive", "prompt": 4}, {"action": "EndStep"}]
     document = {"format": 1, "about": "", "program": {"configuration": {}, "actions": actions}}
     path.write_text(json.dumps(document))
-    assert read_trace(path).program == Program(Configuration(), (Arrive(prompt=4), EndStep()))
+    assert read_case(path).program == Program(Configuration(), (Arrive(prompt=4), EndStep()))
 
 
 # Hostile files. Each row changes one thing of TRACE; the message is what follows the file's name.
@@ -192,8 +190,8 @@ def changed(place: Path_, value: Any, text: str = TEXT) -> str:
 
 
 def message_of(path: Path) -> str:
-    with pytest.raises(TraceError) as raised:
-        read_any_trace(path)
+    with pytest.raises(CaseFileError) as raised:
+        read_case(path)
     message = str(raised.value)
     assert "\n" not in message
     assert str(path) in message
@@ -308,10 +306,10 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(
 # Of whole engine steps
 
 
-STEPS = SchedulerTraceFile(
+STEPS = CaseFile(
     format=1,
     about="Two requests.",
-    program=SchedulerProgram(
+    program=Program(
         SchedulerSetup("full", 4, 8, 16, 8, 2, external_store=True),
         (
             serving.Arrive(prompt=8, stored=8, asynchronous=True),
@@ -328,11 +326,13 @@ STEPS = SchedulerTraceFile(
 
 def test_a_trace_of_whole_steps_is_read_back_and_says_its_level(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    write_trace(path, STEPS)
-    assert read_any_trace(path) == STEPS
+    write_case(path, STEPS)
+    assert read_case(path) == STEPS
     assert json.loads(path.read_text())["level"] == "scheduler"
-    with pytest.raises(TraceError, match="level: this needs a trace of the level of the manager"):
-        read_trace(path)
+    with pytest.raises(
+        CaseFileError, match="level: this needs a trace of the level of the manager"
+    ):
+        read_case(path)
 
 
 STEPS_PLACES: list[tuple[Path_, Any, str]] = [
@@ -366,7 +366,7 @@ def test_a_wrong_value_of_whole_steps_is_refused_with_its_place(
     tmp_path: Path, place: Path_, value: Any, expected: str
 ) -> None:
     path = tmp_path / "trace.json"
-    path.write_text(changed(place, value, format_trace(STEPS)))
+    path.write_text(changed(place, value, format_case(STEPS)))
     message = message_of(path)
     assert message.startswith(f"trace X: {expected}")
     assert message.endswith("correct it there")
@@ -384,12 +384,12 @@ def test_an_error_while_writing_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     path = tmp_path / "trace.json"
-    write_trace(path, TRACE)
+    write_case(path, TRACE)
     monkeypatch.setattr(broken, disk_full)
-    with pytest.raises(TraceError, match=r"cannot write trace .* \(no space left on device\): cho"):
-        write_trace(path, replace(TRACE, about="new"))
+    with pytest.raises(CaseFileError, match=r"cannot write trace .* \(no space left on device\): "):
+        write_case(path, replace(TRACE, about="new"))
     monkeypatch.undo()
-    assert read_trace(path) == TRACE
+    assert read_case(path) == TRACE
     assert os.listdir(tmp_path) == ["trace.json"]
 
 
@@ -409,14 +409,14 @@ def test_a_place_that_cannot_be_written_is_one_clear_line(
     if prepare is a_file_as_parent:
         path = path / "trace.json"
     prepare(path)
-    with pytest.raises(TraceError, match=r"^cannot write trace [^\n]*: choose a file[^\n]*$"):
-        write_trace(path, TRACE)
+    with pytest.raises(CaseFileError, match=r"^cannot write trace [^\n]*: choose a file[^\n]*$"):
+        write_case(path, TRACE)
     assert len(os.listdir(tmp_path)) == 1
 
 
 def test_text_that_is_no_unicode_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="no valid Unicode"):
-        write_trace(tmp_path / "trace.json", replace(TRACE, about="\udcff"))
+    with pytest.raises(CaseFileError, match="no valid Unicode"):
+        write_case(tmp_path / "trace.json", replace(TRACE, about="\udcff"))
     assert os.listdir(tmp_path) == []
 
 
@@ -426,14 +426,14 @@ def test_text_that_is_no_unicode_is_not_written(tmp_path: Path) -> None:
 CORPUS = sorted((Path(__file__).parents[2] / "specs" / "corpus").rglob("*.json"))
 
 
-def raises(program: Program, subject: str) -> bool:
+def raises(program: ManagerProgram, subject: str) -> bool:
     dialect = DIALECTS[subject.removeprefix("reference:")]
     session = Session(program.configuration, ReferenceAllocator(program.configuration, dialect))
     return any(("raised", "OutOfBlocks") in session.do(action) for action in program.actions)
 
 
 def test_the_crash_fails_and_passes_on_the_references_that_it_names() -> None:
-    trace = read_trace(CORPUS[0].with_name("k1-adoption-before-allocation.json"))
+    trace = read_case(CORPUS[0].with_name("k1-adoption-before-allocation.json"))
     assert trace.expect is not None
     for subjects, expected in ((trace.expect.fails, True), (trace.expect.passes, False)):
         for subject in subjects:
@@ -442,7 +442,7 @@ def test_the_crash_fails_and_passes_on_the_references_that_it_names() -> None:
 
 
 def test_no_action_of_the_crash_can_be_removed() -> None:
-    program = read_trace(CORPUS[0].with_name("k1-adoption-before-allocation.json")).program
+    program = read_case(CORPUS[0].with_name("k1-adoption-before-allocation.json")).program
     for index in range(len(program.actions)):
         rest = program.actions[:index] + program.actions[index + 1 :]
         assert not raises(replace(program, actions=rest), "reference:vllm-0.30.0"), index
@@ -450,16 +450,16 @@ def test_no_action_of_the_crash_can_be_removed() -> None:
 
 @pytest.mark.parametrize("path", CORPUS, ids=[path.stem for path in CORPUS])
 def test_a_file_of_the_corpus_is_written_as_kvproof_writes_it(path: Path) -> None:
-    assert path.read_text(encoding="utf-8") == format_trace(read_any_trace(path))
+    assert path.read_text(encoding="utf-8") == format_case(read_case(path))
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=[path.stem for path in CORPUS])
 def test_every_engine_that_a_file_of_the_corpus_names_starts_with_its_configuration(
     path: Path,
 ) -> None:
-    trace = read_any_trace(path)
+    trace = read_case(path)
     assert trace.expect is not None
-    if isinstance(trace, SchedulerTraceFile):
+    if trace.level == "scheduler":
         return  # of these none is read that no engine starts with
     named = {
         name.replace("reference:", "").replace("vllm==", "vllm-")
