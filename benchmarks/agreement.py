@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from kvproof.errors import CouldNotRun
 from model.dialect import DIALECTS, Dialect
 from specs.exhaustive.checkers import murphi, python, spin
+from specs.exhaustive.checkers.errors import CheckerError
 from specs.exhaustive.checkers.instance import Instance, parse_instance
 from specs.exhaustive.checkers.run import Count, missing
 
@@ -162,7 +162,7 @@ def read_arguments() -> tuple[list[Instance], list[Dialect]]:
     names = given.dialects.split(",")
     unknown = [name for name in names if name not in DIALECTS]
     if unknown:
-        raise CouldNotRun(f"no such dialect: {', '.join(unknown)}. Known: {', '.join(DIALECTS)}")
+        raise CheckerError(f"no such dialect: {', '.join(unknown)}. Known: {', '.join(DIALECTS)}")
     instances = [parse_instance(text) for text in given.instances.split(",")]
     return instances, [DIALECTS[name] for name in names]
 
@@ -171,14 +171,14 @@ def main() -> int:
     try:
         instances, dialects = read_arguments()
         if absent := missing():
-            raise CouldNotRun(absent)
+            raise CheckerError(absent)
         rows = []
         for instance in instances:
             for dialect in dialects:
                 if sys.stderr.isatty():
                     print(f"{instance} {dialect.name} …", file=sys.stderr)
                 rows.append(measure(instance, dialect))
-    except CouldNotRun as error:
+    except CheckerError as error:
         print(f"could not run: {error}", file=sys.stderr)
         return 2
     report(rows, Console(width=120))

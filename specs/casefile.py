@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, make_dataclass
 from functools import partial, reduce
 from operator import eq, or_
 from pathlib import Path
@@ -301,13 +301,19 @@ def _new_converter(language: Language[Any, Any]) -> Converter:
     )
     actions = reduce(or_, language.actions)
     converter.register_structure_hook_func(partial(eq, actions), _action_hook(converter, language))
-    program = Program[language.configuration, actions]  # type: ignore[name-defined,valid-type]
-    structure = make_dict_structure_fn(program, converter)
-    converter.register_structure_hook_func(
-        partial(eq, AnyProgram), lambda value, _: structure(_strict(value, dict), program)
-    )
-    for record in (*language.actions, language.configuration, Found, Expectation, CaseFile):
+    for record in (*language.actions, language.configuration, Found, Expectation):
         converter.register_structure_hook(record, _record_hook(converter, record))
+    shape = make_dataclass(
+        "Program", [("configuration", language.configuration), ("actions", tuple[actions, ...])]
+    )
+    structure = _record_hook(converter, shape)
+
+    def program(value: Any, _: Any) -> AnyProgram:
+        read = structure(value, shape)
+        return Program(read.configuration, read.actions)
+
+    converter.register_structure_hook_func(partial(eq, AnyProgram), program)
+    converter.register_structure_hook(CaseFile, _record_hook(converter, CaseFile))
     return converter
 
 

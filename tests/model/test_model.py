@@ -525,7 +525,11 @@ def digests(count: int) -> list[str]:
 @pytest.mark.parametrize("hash_seed", ["0", "1", "4242"])
 def test_digests_are_equal_in_every_process(hash_seed: str) -> None:
     code = "from test_model import digests; print('\\n'.join(digests(5)))"
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": hash_seed,
+        "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}",
+    }
     finished = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks.agreement import Row
-from kvproof.errors import CouldNotRun
 from model.dialect import DIALECTS
 from specs.exhaustive.checkers import murphi, python, spin
+from specs.exhaustive.checkers.errors import CheckerError
 from specs.exhaustive.checkers.instance import Instance, parse_instance
 from specs.exhaustive.checkers.run import INSTALL, Count, missing
 
@@ -134,15 +134,15 @@ def test_any_difference_in_the_counts_is_a_disagreement(changed: dict[str, Any])
 @installed
 def test_a_text_that_does_not_translate_is_an_error_and_no_count() -> None:
     constants = SMALL.constants(DIALECTS["eager"])
-    with pytest.raises(CouldNotRun, match="spin failed"):
+    with pytest.raises(CheckerError, match="spin failed"):
         spin.count(constants, "no Promela")
-    with pytest.raises(CouldNotRun, match="rumur failed"):
+    with pytest.raises(CheckerError, match="rumur failed"):
         murphi.count(constants, source="no Murphi")
 
 
 @pytest.mark.parametrize("text", ["", "4/2/1", "4/2/1/x", "1/1/1/1", "4/2/1/0", "4/2/-1/1"])
 def test_what_is_no_instance_is_refused(text: str) -> None:
-    with pytest.raises(CouldNotRun):
+    with pytest.raises(CheckerError):
         parse_instance(text)
 
 

@@ -151,14 +151,14 @@ sys.path.insert(0, {str(ROOT)!r})
 from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
-from kvproof.focused import install
+from kvproof.engines.vllm.inside.loading import install
 install(Path(sys.argv[1]))
-from kvproof.engine_configuration import check_startable, startup_minimum
-from kvproof.engine_scheduler import EngineScheduler
-from serving.legal import problem_of_setup
-from serving.minimum import minimum_pools
-from serving.setup import NotStartableError
-from specs.serving.generator import draw_setup
+from kvproof.engines.vllm.inside.configuration import check_startable, startup_minimum
+from kvproof.engines.vllm.inside.scheduler import EngineScheduler
+from model.scheduler.legal import problem_of_setup
+from model.scheduler.minimum import minimum_pools
+from model.scheduler.setup import NotStartableError
+from specs.scheduler.generator import draw_setup
 
 def starts(setup):
     try:

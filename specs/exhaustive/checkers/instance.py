@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from kvproof.errors import CouldNotRun
 from model.dialect import Dialect
+from specs.exhaustive.checkers.errors import CheckerError
 
 ADOPTION = ("commit", "allocation", "end_of_step")
 """Adoption points, in the order in which ``machine.pml`` and ``machine.m`` number them."""
@@ -35,11 +35,11 @@ class Instance:
 
 
 def parse_instance(text: str) -> Instance:
-    """Read ``N/R/P/H``. Raises CouldNotRun if it is not that, or if a checker cannot have it."""
+    """Read ``N/R/P/H``. Raises CheckerError if it is not that, or if a checker cannot have it."""
     parts = text.strip().split("/")
     if len(parts) != 4 or not all(part.isdecimal() for part in parts):
-        raise CouldNotRun(f"not an instance N/R/P/H: {text!r}")
+        raise CheckerError(f"not an instance N/R/P/H: {text!r}")
     blocks, requests, pages, hot = map(int, parts)
     if blocks < 2 or min(requests, pages, hot) < 1:
-        raise CouldNotRun(f"{text}: at least 2 blocks, 1 request, 1 page and 1 hot block")
+        raise CheckerError(f"{text}: at least 2 blocks, 1 request, 1 page and 1 hot block")
     return Instance(blocks, requests, pages, hot)

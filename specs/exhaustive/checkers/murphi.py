@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 from xml.etree import ElementTree
 
-from kvproof.errors import CouldNotRun
+from specs.exhaustive.checkers.errors import CheckerError
 from specs.exhaustive.checkers.run import Count, Finished, build, finish
 
 MACHINE = Path(__file__).with_name("machine.m").read_text(encoding="utf-8")
@@ -23,11 +23,11 @@ def count(
     *,
     level: str = "-O2",
 ) -> Count:
-    """All states, or all up to renaming. Raises CouldNotRun if it did not see them all."""
+    """All states, or all up to renaming. Raises CheckerError if it did not see them all."""
     done = _search(source, constants, symmetry, level)
     summary = _summary(done)
     if done.status or summary["errors"] != "0":
-        raise CouldNotRun(f"rumur did not finish its search: {done.last_words()}")
+        raise CheckerError(f"rumur did not finish its search: {done.last_words()}")
     return Count(int(summary["states"]), int(summary["rules_fired"]), done.seconds)
 
 
@@ -61,11 +61,11 @@ def _tree(done: Finished) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(done.output)
     except ElementTree.ParseError as error:
-        raise CouldNotRun(f"cannot read rumur's answer ({error}): {done.last_words()}") from error
+        raise CheckerError(f"cannot read rumur's answer ({error}): {done.last_words()}") from error
 
 
 def _summary(done: Finished) -> Mapping[str, str]:
     summary = _tree(done).find("summary")
     if summary is None:
-        raise CouldNotRun(f"rumur gave no summary: {done.last_words()}")
+        raise CheckerError(f"rumur gave no summary: {done.last_words()}")
     return summary.attrib

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvproof.errors import CouldNotRun
+from specs.exhaustive.checkers.errors import CheckerError
 
 TOOLS = ("spin", "rumur", "gcc")
 INSTALL = "scripts/install_model_checkers.sh"
@@ -42,10 +42,10 @@ def missing() -> str | None:
 
 
 def build(command: Sequence[str], where: Path) -> None:
-    """Run a translator or a compiler. Raises CouldNotRun with its words if it fails."""
+    """Run a translator or a compiler. Raises CheckerError with its words if it fails."""
     done = finish(command, where)
     if done.status != 0:
-        raise CouldNotRun(f"{command[0]} failed: {done.last_words()}")
+        raise CheckerError(f"{command[0]} failed: {done.last_words()}")
 
 
 def finish(command: Sequence[str], where: Path) -> Finished:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from kvproof.errors import CouldNotRun
+from specs.exhaustive.checkers.errors import CheckerError
 from specs.exhaustive.checkers.run import Count, Finished, build, finish
 
 MACHINE = Path(__file__).with_name("machine.pml").read_text(encoding="utf-8")
@@ -14,7 +14,7 @@ STACK = 200_000
 
 
 def count(constants: Mapping[str, int], source: str = MACHINE, *, level: str = "-O2") -> Count:
-    """All states, in depth: Spin's faster way. Raises CouldNotRun if it did not see them all.
+    """All states, in depth: Spin's faster way. Raises CheckerError if it did not see them all.
 
     Spin counts the initial state among its transitions (stored + matched), as if something led to
     it: the steps of the machine are one less. ``level``: the compiler's, -O0 for small instances.
@@ -55,11 +55,11 @@ def _search(source: str, constants: Mapping[str, int], options: list[str]) -> Fi
 def _number(done: Finished, pattern: str) -> int:
     found = re.search(pattern, done.output, re.MULTILINE)
     if found is None:
-        raise CouldNotRun(f"cannot read Spin's answer ({pattern}): {done.last_words()}")
+        raise CheckerError(f"cannot read Spin's answer ({pattern}): {done.last_words()}")
     return int(found[1])
 
 
 def _no_errors_and_complete(done: Finished) -> None:
     incomplete = re.search("not completed|depth too small|out of memory", done.output)
     if done.status or incomplete or _number(done, r"errors: (\d+)$"):
-        raise CouldNotRun(f"Spin did not finish its search: {done.last_words()}")
+        raise CheckerError(f"Spin did not finish its search: {done.last_words()}")

@@ -98,7 +98,7 @@ def leftovers(cache: Path) -> list[str]:
 
 SLOW_PROVISIONING = """
 import sys, time
-from kvproof.provision import release
+from kvproof.engines.vllm import release
 write = release._write
 def slow_write(target, content):
     write(target, content)

@@ -367,7 +367,7 @@ while True: pass
     engine = Engine("vllm@fake", tmp_path, fake_python(tmp_path, endless), "focused")
     script = f"""
 from pathlib import Path, PosixPath
-from kvproof.provision import Engine
+from kvproof.engines.vllm.engine import Engine
 from kvproof.subjects.engine import EngineSubject
 from model.configuration import Configuration
 from model.manager.program import ManagerProgram

@@ -1,7 +1,7 @@
 """The few small things that the modules under test need to work, in place of what is left out.
 
 Each stands for one name of the engine or of torch, does the same for the values that programs
-here use, and refuses the others.  ``kvproof.focused`` puts them in place.  Standard library only.
+here use, and refuses the others.  ``loading`` puts them in place.  Standard library only.
 """
 
 from __future__ import annotations

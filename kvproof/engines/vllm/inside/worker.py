@@ -2,7 +2,7 @@
 
 It speaks JSON lines. The first line that it writes says what it is; then it answers each line
 that it reads with one line. A whole program comes in one message; at the level of the allocator
-(for that of the scheduler see ``kvproof.scheduler_worker``):
+(for that of the scheduler see ``kvproof.engines.vllm.inside.scheduler_worker``):
 
     → {"program": …, "snapshots": "none" | "digests" | "all"}
     ← {"responses": […], "digests": […], "snapshots": […], "seconds": …}

@@ -32,7 +32,7 @@ import json, runpy, sys
 from unittest import SkipTest
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from kvproof.focused import install
+from kvproof.engines.vllm.inside.loading import install
 install(Path(sys.argv[1]))
 outcomes = {{}}
 for file in sys.argv[2:]:

@@ -133,7 +133,7 @@ DRIVER = f"""
 import contextlib, importlib.util, io, json, sys
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from kvproof.focused import install
+from kvproof.engines.vllm.inside.loading import install
 install(Path(sys.argv[1]))
 
 def run(file):
@@ -417,14 +417,14 @@ import contextlib, io, json, sys, types
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 from random import Random
-from kvproof.focused import install
+from kvproof.engines.vllm.inside.loading import install
 install(Path(sys.argv[1]))
 from vllm.v1.core import kv_cache_utils
-from kvproof.engine_scheduler import EngineScheduler
-from kvproof.export_serving import export_serving_test
-from serving.progress import drain
-from serving.run import Run
-from specs.serving.generator import draw_program
+from kvproof.engines.vllm.inside.scheduler import EngineScheduler
+from kvproof.engines.vllm.export.scheduler import export_serving_test
+from invariants.scheduler.progress import drain
+from invariants.scheduler.run import Run
+from specs.scheduler.generator import draw_program
 
 def first_breach(program):
     run = Run(program.configuration, EngineScheduler(program.configuration), 1)

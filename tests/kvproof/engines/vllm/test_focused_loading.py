@@ -19,7 +19,7 @@ INSTALL = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from kvproof.focused import StandInCalled, install
+from kvproof.engines.vllm.inside.loading import StandInCalled, install
 install(Path(sys.argv[1]))
 """
 
@@ -266,7 +266,8 @@ except TypeError as error:
 
 
 def test_a_folder_without_vllm_is_refused(tmp_path: Path) -> None:
-    program = "from kvproof.focused import install; from pathlib import Path; install(Path('.'))"
+    program = "from pathlib import Path\n"
+    program += "from kvproof.engines.vllm.inside.loading import install; install(Path('.'))"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -26,10 +26,10 @@ sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
 source, load, *arguments = sys.argv[1:]
 if load == "focused":
-    from kvproof.focused import StandInCalled, install
+    from kvproof.engines.vllm.inside.loading import StandInCalled, install
     install(Path(source))
 else:
-    from kvproof.focused import leave_out_gpu_code
+    from kvproof.engines.vllm.inside.loading import leave_out_gpu_code
     sys.path.insert(0, source)
     leave_out_gpu_code()
 """
@@ -40,9 +40,10 @@ else:
 RUN = """
 import json
 from dataclasses import asdict
-from kvproof.engine_configuration import startup_minimum
-from kvproof.engine_scheduler import EngineScheduler
-from serving.setup import External, NewRequest, SchedulerSetup, StepOutcome
+from kvproof.engines.vllm.inside.configuration import startup_minimum
+from kvproof.engines.vllm.inside.scheduler import EngineScheduler
+from model.scheduler.plan import External, NewRequest, StepOutcome
+from model.scheduler.setup import SchedulerSetup
 
 CACHES = {
     "full": {"cache": "full"},
@@ -149,7 +150,7 @@ def test_focused_and_full_loading_schedule_alike(version: str) -> None:
 UNUSED = """
 from vllm.distributed.kv_transfer.kv_connector.v1.hisparse.connector import HiSparseConnector
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
-from kvproof.engine_configuration import cache_config, engine_config
+from kvproof.engines.vllm.inside.configuration import cache_config, engine_config
 setup = setup_of("hisparse", False)
 try:
     HiSparseConnector(engine_config(setup), KVConnectorRole.WORKER, cache_config(setup))
@@ -185,7 +186,7 @@ def test_transfers_that_nobody_reports_keep_blocks_and_the_engine_awake() -> Non
 
 CAPTURED = """
 from types import SimpleNamespace
-from kvproof.engine_capture import Capture
+from kvproof.engines.vllm.inside.capture import Capture
 engine = EngineScheduler(setup_of("hisparse", False))
 names = {}
 capture = Capture(engine.manager, engine.coordinator, {"0": 0}, names)
@@ -210,7 +211,7 @@ def test_a_running_scheduler_gives_the_snapshots_of_the_manager_level(version: s
 
 REFUSED = """
 from dataclasses import replace
-from serving.setup import NotStartableError
+from model.scheduler.setup import NotStartableError
 good = setup_of("hisparse", False)
 least = startup_minimum(good)
 EngineScheduler(replace(good, num_blocks=least.gpu_blocks, num_host_blocks=least.host_blocks))
@@ -234,7 +235,7 @@ def test_a_setup_below_the_engines_own_minimum_is_refused(version: str) -> None:
 
 
 MANAGER = """
-import kvproof.engine_allocator
+import kvproof.engines.vllm.inside.allocator
 print(sorted(name for name in sys.modules if name.startswith("vllm.v1.core.sched.s")))
 """
 
@@ -249,7 +250,7 @@ def test_the_manager_level_does_not_load_the_scheduler() -> None:
 REAL_CONFIG = """
 import os
 from types import SimpleNamespace
-from kvproof.engine_configuration import engine_config
+from kvproof.engines.vllm.inside.configuration import engine_config
 from vllm.config import CacheConfig, DeviceConfig, ParallelConfig, SchedulerConfig, VllmConfig
 
 def real_config(setup):
