@@ -304,7 +304,11 @@ def _new_converter(language: Language[Any, Any]) -> Converter:
     for record in (*language.actions, language.configuration, Found, Expectation):
         converter.register_structure_hook(record, _record_hook(converter, record))
     shape = make_dataclass(
-        "Program", [("configuration", language.configuration), ("actions", tuple[actions, ...])]
+        "Program",
+        [
+            ("configuration", language.configuration),
+            ("actions", GenericAlias(tuple, (actions, ...))),
+        ],
     )
     structure = _record_hook(converter, shape)
 

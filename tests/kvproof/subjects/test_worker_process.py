@@ -368,9 +368,9 @@ while True: pass
     script = f"""
 from pathlib import Path, PosixPath
 from kvproof.engines.vllm.engine import Engine
-from kvproof.subjects.engine import EngineSubject
-from model.configuration import Configuration
-from model.manager.program import ManagerProgram
+from kvproof.subjects.manager import EngineSubject
+from model.manager.configuration import Configuration
+from model.program import Program
 subject = EngineSubject({engine!r}, None)
 subject._submit(Program(Configuration(), ()), "none")
 print(subject.pid, flush=True)
