@@ -12,8 +12,8 @@ from invariants.rule_book import sentence_of
 from kvproof.errors import CouldNotRun
 from kvproof.gate.gate import GateResult
 from kvproof.proving import Proofs
-from kvproof.reports.words import manager as describe
-from kvproof.reports.words import scheduler as describe_serving
+from kvproof.reports.words.finding import describe_finding
+from kvproof.reports.words.levels import WORDS
 from kvproof.search.findings import VERSION
 from kvproof.search.hunt import Finding, Outcome
 from kvproof.search.replay import Replayed
@@ -89,36 +89,28 @@ def show_finding(
     console: Console,
     finding: Finding,
     outcome: Outcome,
-    trace: Path | None,
+    case_file: Path | None,
     subject: Subject | SchedulerSubject,
     model: Subject | None,
 ) -> None:
-    versions = (outcome.subject, f"kvproof {VERSION}")
-    path = None if trace is None else str(trace)
-    sentence = sentence_of(finding.violation.rule, outcome.level)
+    traces: list[Trace | SchedulerTrace]
     if isinstance(subject, SchedulerSubject):
-        shown = describe_serving.describe_finding(
-            finding.violation,
-            sentence,
-            finding.program,
-            trace=_run_scheduler(subject, finding.program),
-            seed=outcome.seed,
-            versions=versions,
-            trace_path=path,
-        )
+        traces = [_run_scheduler(subject, finding.program)]
     else:
-        dialect = DIALECTS[outcome.dialect]
-        model = model or ReferenceSubject(dialect, None, f"model {outcome.dialect}")
-        shown = describe.describe_finding(
-            finding.violation,
-            sentence,
-            finding.program,
-            model=_run(model, finding.program),
-            engine=_run(subject, finding.program),
-            seed=outcome.seed,
-            versions=versions,
-            trace_path=path,
+        model = model or ReferenceSubject(
+            DIALECTS[outcome.dialect], None, f"model {outcome.dialect}"
         )
+        traces = [_run(each, finding.program) for each in (model, subject)]
+    shown = describe_finding(
+        WORDS[outcome.level],
+        finding.violation,
+        sentence_of(finding.violation.rule, outcome.level),
+        finding.program,
+        traces,
+        seed=outcome.seed,
+        versions=(outcome.subject, f"kvproof {VERSION}"),
+        case_file=None if case_file is None else str(case_file),
+    )
     for part in shown:
         console.print(part, soft_wrap=isinstance(part, Text))
     console.print()

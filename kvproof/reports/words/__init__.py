@@ -1,1 +1,1 @@
-"""All human wording of findings."""
+"""All human wording: of findings and states, and of the stages of the gate."""

@@ -30,7 +30,9 @@ from kvproof.gate.settings import Settings
 from kvproof.levels.scheduler import SchedulerExaminer, digests_of, modes_of
 from kvproof.reports.as_json import outcome_json
 from kvproof.reports.terminal import show_outcome
-from kvproof.reports.words.scheduler import call_of, describe_action, describe_finding
+from kvproof.reports.words.calls import call_of
+from kvproof.reports.words.finding import describe_finding
+from kvproof.reports.words.scheduler import SCHEDULER_WORDS, describe_action
 from kvproof.search.findings import save_findings
 from kvproof.search.hunt import MAX_DEATHS, Outcome, soak
 from kvproof.search.replay import first_difference, replay_scheduler
@@ -630,13 +632,14 @@ def test_a_finding_is_told_like_this(oldest: SchedulerSubject, k1: CaseFile) -> 
     out = StringIO()
     console = Console(file=out, width=200)
     for part in describe_finding(
+        SCHEDULER_WORDS,
         trace.violations[0],
         sentence_of("I4", "scheduler"),
         k1.program,
-        trace=trace,
+        [trace],
         seed=1,
         versions=(OLDEST,),
-        trace_path="k1.json",
+        case_file="k1.json",
     ):
         console.print(part)
     assert "\n".join(line.rstrip() for line in out.getvalue().splitlines()) == REPORT
@@ -663,7 +666,7 @@ PLAIN_RESPONSES: tuple[Response, ...] = (
 def told(violation: Violation, trace: SchedulerTrace) -> str:
     out = StringIO()
     console = Console(file=out, width=120)
-    for part in describe_finding(violation, "A sentence.", PLAIN, trace=trace):
+    for part in describe_finding(SCHEDULER_WORDS, violation, "A sentence.", PLAIN, [trace]):
         console.print(part)
     return out.getvalue()
 

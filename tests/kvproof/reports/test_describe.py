@@ -12,7 +12,9 @@ from rich.console import Console
 
 from invariants.manager.judge import initial_snapshot
 from invariants.violation import Violation
-from kvproof.reports.words.manager import describe_action, describe_change, describe_finding
+from kvproof.reports.words.finding import describe_finding
+from kvproof.reports.words.manager import MANAGER_WORDS, describe_action
+from kvproof.reports.words.state import describe_change
 from model.dialect import DIALECTS
 from model.manager.actions import (
     Action,
@@ -52,12 +54,23 @@ def trace_of(dialect: str) -> Trace:
 
 
 def shown(
-    violation: Violation = CRASH, width: int = 110, color: bool = False, **given: object
+    violation: Violation = CRASH,
+    *traces: Trace,
+    width: int = 110,
+    color: bool = False,
+    **given: object,
 ) -> str:
     out = StringIO()
     system: Literal["standard"] | None = "standard" if color else None
     console = Console(file=out, width=width, force_terminal=color, color_system=system)
-    for part in describe_finding(violation, SENTENCE, PROGRAM, **given):  # type: ignore[arg-type]
+    for part in describe_finding(
+        MANAGER_WORDS,
+        violation,
+        SENTENCE,
+        PROGRAM,
+        traces,
+        **given,  # type: ignore[arg-type]
+    ):
         console.print(part)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
@@ -195,10 +208,11 @@ host references of [1 3 4]          0                     1
 
 def test_a_finding_names_rule_step_calls_changes_and_how_to_replay_it() -> None:
     told = shown(
-        engine=trace_of("vllm-0.30.0"),
+        CRASH,
+        trace_of("vllm-0.30.0"),
         seed=7,
         versions=("kvproof 0.1.0", "vllm 0.30.0"),
-        trace_path="found/my trace.json",
+        case_file="found/my trace.json",
     )
     assert told.startswith(FINDING)
     assert told.endswith(
@@ -210,9 +224,9 @@ def test_a_finding_names_rule_step_calls_changes_and_how_to_replay_it() -> None:
 def test_model_and_engine_stand_side_by_side_where_they_differ() -> None:
     told = shown(
         replace(CRASH, rule="lockstep"),
+        trace_of("vllm-0.31.0"),
+        trace_of("vllm-0.30.0"),
         width=150,
-        model=trace_of("vllm-0.31.0"),
-        engine=trace_of("vllm-0.30.0"),
     )
     lines = told.splitlines()
     assert lines[0].startswith("lockstep  ")
@@ -228,7 +242,7 @@ def test_model_and_engine_stand_side_by_side_where_they_differ() -> None:
 def test_a_subject_that_died_is_told_by_its_ending() -> None:
     whole = trace_of("vllm-0.33.0")
     hung = replace(whole, steps=whole.steps[:4], ending="hung", failure="no answer in 10 s")
-    told = shown(Violation("hang", 4, ()), engine=hung)
+    told = shown(Violation("hang", 4, ()), hung)
     assert ">5  Extend(tokens=31) → hung" in told
     assert "reference:vllm-0.33.0: no answer in 10 s" in told
     assert "what changed" not in told
@@ -242,6 +256,6 @@ def test_colours_are_for_terminals_and_no_color_is_respected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trace = trace_of("vllm-0.30.0")
-    assert "\x1b[31m" in shown(engine=trace, color=True)
+    assert "\x1b[31m" in shown(CRASH, trace, color=True)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[31m" not in shown(engine=trace, color=True)
+    assert "\x1b[31m" not in shown(CRASH, trace, color=True)

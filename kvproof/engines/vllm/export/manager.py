@@ -17,7 +17,7 @@ from invariants.rules import RULE_BY_ID
 from kvproof.engines.vllm.export import text
 from kvproof.engines.vllm.export.scheduler import RULES, export_serving_test
 from kvproof.engines.vllm.export.words import plain, ranges
-from kvproof.reports.words.manager import call_of
+from kvproof.reports.words.calls import call_of
 from model.allocator import Allocation, Rows
 from model.dialect import DIALECTS, Dialect
 from model.holding import Hit
