@@ -8,6 +8,7 @@ decoding from a context of some pages, both pools ample.
 
 import argparse
 import json
+import runpy
 import statistics
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+START = Path(__file__).parents[1] / "kvproof" / "engines" / "vllm" / "inside" / "start.py"
 RUNNING = (1, 4, 16)
 TURNS = 5
 PROMPT, OUTPUT, BLOCK_SIZE = 100, 200, 16
@@ -42,12 +43,12 @@ def show(version: str) -> None:
     from kvproof.engines.vllm.engine import provision_release
 
     engine = provision_release(version, "focused")
-    command = [str(engine.python), __file__, version, "--inside", str(engine.source)]
+    command = [str(engine.python), "-P", __file__, version, "--inside", str(engine.source)]
     done = subprocess.run(
         command,
         check=True,
         stdout=subprocess.PIPE,
-        env={"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "VLLM_LOGGING_LEVEL": "ERROR"},
+        env={"PYTHONHASHSEED": "0", "VLLM_LOGGING_LEVEL": "ERROR"},
     )
     table = Table(title=f"Whole steps of vllm=={version}, microseconds of processor time a step")
     for name in ("running", "engine alone", "ghost worker, all rules", "ratio", "shadow too"):
@@ -69,6 +70,7 @@ def show(version: str) -> None:
 
 
 def measure(source: Path, version: str) -> list[tuple[int, float, float, float]]:
+    runpy.run_path(str(START))["open_door"]()
     from kvproof.engines.vllm.inside.loading import install
 
     install(source)

@@ -4,11 +4,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from invariants.proofs.alone import is_reached, least_blocks
-from invariants.proofs.bounds import crash_end, least_free, least_free_keeping_all, pages_kept
-from invariants.proofs.contracts import waiting
 from kvproof.errors import CouldNotRun
 from model.admission import INTEGERS, admits, gpu_need, kept_copies
+from model.bounds import (
+    crash_end,
+    is_reached,
+    least_blocks,
+    least_free,
+    least_free_keeping_all,
+    pages_kept,
+    waiting,
+)
 from model.dialect import Dialect
 from model.manager.configuration import STEPS_IN_FLIGHT_ASYNC, Configuration
 from model.startup import HOST_SPARE_BLOCKS, minimum_blocks

@@ -5,7 +5,6 @@ terms cannot be handed from one to another, names and verdicts can.
 """
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,8 +22,8 @@ from invariants.proofs.transition_system import obligations
 from invariants.proofs.transition_system.invariant import ASSUMPTION
 from invariants.proofs.transition_system.obligations import Found
 from invariants.proofs.transition_system.result import Result as SystemResult
-from kvproof.engines.vllm.inside.leash import die_with_parent
 from kvproof.errors import CouldNotRun
+from kvproof.prover_process import begin
 from kvproof.search.hunt import Verdict
 
 SYSTEM = "system"
@@ -127,7 +126,7 @@ def sharing(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
         yield map
         return
     # Solvers have threads, which do not survive a fork: each process starts anew.
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_begin)
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=begin)
     try:
         yield pool.map
     except BrokenProcessPool as error:
@@ -137,12 +136,6 @@ def sharing(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _begin() -> None:
-    """A process that proves ends with the one that started it, which alone is interrupted."""
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _processes() -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import json
+import runpy
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,9 +20,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+door = Path(__file__).parents[1] / "kvproof" / "engines" / "vllm" / "inside" / "start.py"
+runpy.run_path(str(door))["open_door"]()
 
-from kvproof.engines.vllm.inside.loading import install
+from kvproof.engines.vllm.inside.loading import install  # noqa: E402 - the door comes first
 
 source, version, level, folder, runs = sys.argv[1:]
 install(Path(source))

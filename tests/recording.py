@@ -26,7 +26,7 @@ def run_engine(version: str, level: str, folder: Path | str, runs: int) -> str:
     arguments = [str(engine.source), version, level, str(folder), str(runs)]
     done = subprocess.run(
         [str(engine.python), "-P", str(script), *arguments],
-        env={**os.environ, "PYTHONHASHSEED": "random", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONHASHSEED": "random"},
         capture_output=True,
         text=True,
         check=False,

@@ -4,13 +4,14 @@ From 0.31.0 a running request asks for its hot region only once it holds as many
 admission reserved, and gives no page back before it has the region. Its next chunk then needs the
 region and its own pages at once, beside all pages so far; the start-up check does not ask for
 that. Here are the exact arithmetic of one lone request, step by step, the simulation that it is
-checked against, and the least pool on which every lone request finishes.
+checked against; ``model.bounds`` has the least pool on which every lone request finishes.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from model.admission import INTEGERS, Arithmetic, Demand, Number, admits, gpu_need
+from model.admission import INTEGERS, Demand, admits, gpu_need
+from model.bounds import least_blocks
 from model.dialect import Dialect
 from model.holding import ACTIVE_TAIL_PAGES
 from model.manager.actions import Action, Admit, Arrive, CompleteTransfers, EndStep, Extend
@@ -19,97 +20,10 @@ from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.program import Program
 from model.reference import ReferenceAllocator
-from model.startup import minimum_blocks
 
 EVERYTHING = 1_000_000
 Steps = tuple[int, ...]
 """Tokens of a request that are computed after each of its steps."""
-
-
-# The least pool, as a formula
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """What the least pool depends on, as integers or terms."""
-
-    pages: Number
-    """Pages that the longest request computes: its last token is sampled, never computed."""
-    window: Number
-    """Resident pages that admission reserves at most, in each group."""
-    chunk_pages: Number
-    """Pages of one step's token budget."""
-    two_chunks_pages: Number
-    """Pages of two steps' token budgets."""
-    groups: Number
-    region: Number
-
-
-def held_when_asking(sizes: Sizes, when_window_full: bool, a: Arithmetic = INTEGERS) -> Number:
-    """Most pages of a request when it gets its hot region.
-
-    It can be one page short of the window, fill it with one chunk, and bring another; before
-    0.31.0 nothing but a low pool makes it ask, perhaps at its last page.
-    """
-    if not when_window_full:
-        return sizes.pages
-    return a.minimum(sizes.pages, sizes.window - 1 + sizes.two_chunks_pages)
-
-
-def least_pool(sizes: Sizes, when_window_full: bool, a: Arithmetic = INTEGERS) -> Number:
-    """Blocks of the GPU pool, the null block included, on which a lone cold request finishes.
-
-    Enough for every prompt and every way of cutting it into chunks within the budget, whenever
-    its writes complete. The three terms are its full-sequence gate, the step that brings its hot
-    region, and any later step, before which all but the last two resident pages are given back.
-    """
-    s = sizes
-    gate = s.pages + s.groups * a.minimum(s.pages, s.window)
-    held = held_when_asking(s, when_window_full, a)
-    asking = held + s.groups * (held + s.region)
-    pinned = a.minimum(s.pages, s.chunk_pages + ACTIVE_TAIL_PAGES)
-    later = s.pages + s.groups * (pinned + s.region)
-    return 1 + a.maximum(gate, a.maximum(asking, later))
-
-
-def sizes_of(configuration: Configuration) -> Sizes:
-    c, ceil_div = configuration, INTEGERS.ceil_div
-    return Sizes(
-        pages=ceil_div(c.max_model_len - 1, c.block_size),
-        window=c.resident_cap,
-        chunk_pages=ceil_div(c.max_num_batched_tokens, c.block_size),
-        two_chunks_pages=ceil_div(2 * c.max_num_batched_tokens, c.block_size),
-        groups=c.num_resident_groups,
-        region=c.hot_blocks,
-    )
-
-
-def least_blocks(configuration: Configuration, dialect: Dialect) -> int:
-    """``least_pool`` of an engine with HiSparse and a host pool that holds the request."""
-    return int(least_pool(sizes_of(configuration), dialect.hot_when_window_full))
-
-
-def blocks_missing(configuration: Configuration, dialect: Dialect) -> int:
-    """How many blocks the start-up check may ask too few: 0 means that no lone request stalls."""
-    return max(least_blocks(configuration, dialect) - minimum_blocks(configuration, dialect), 0)
-
-
-def is_reached(configuration: Configuration, dialect: Dialect) -> bool:
-    """Whether one block less than ``least_blocks`` makes some lone request stall.
-
-    Not proved otherwise only where the request cannot outgrow its window and its last page holds
-    one token, or where a tenth of the pool is more than the hot regions (then a request asks
-    earlier, because the pool is low).
-    """
-    c = configuration
-    outgrows = c.max_model_len - 1 >= (c.resident_cap - 1) * c.block_size + 2
-    if dialect.hot_when_window_full and outgrows:
-        return True
-    ceil_div = INTEGERS.ceil_div
-    pages = ceil_div(c.max_model_len - 1, c.block_size)
-    shares_last_page = ceil_div(c.max_model_len - 2, c.block_size) == pages
-    low = (least_blocks(c, dialect) - 1) // 10
-    return shares_last_page and low <= c.num_resident_groups * c.hot_blocks
 
 
 # The ways of cutting a request into steps

@@ -2,17 +2,17 @@
 ask for less (K5).
 
 The functions are those of ``model.admission`` and ``model.startup``, the bound is that of
-``invariants.proofs.alone``. Sources: the window and the region are vLLM's, 0.30.0 and, for a
-request that asks when its window is full, 0.31.0 to 0.33.0.
+``model.bounds``. Sources: the window and the region are vLLM's, 0.30.0 and, for a request that asks
+when its window is full, 0.31.0 to 0.33.0.
 """
 
 from dataclasses import dataclass, replace
 from typing import cast
 
-from invariants.proofs.alone import Sizes, held_when_asking, least_pool
 from invariants.proofs.arithmetic import Symbols, choose, every, opposite, same
 from invariants.proofs.obligation import Claim, Formulas, Obligation
 from model.admission import Demand, Number, Truth
+from model.bounds import Sizes, held_when_asking, least_pool
 from model.dialect import DIALECTS, Dialect
 from model.holding import ACTIVE_TAIL_PAGES
 from model.manager.configuration import Configuration

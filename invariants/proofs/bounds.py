@@ -1,8 +1,9 @@
 """The numbers of a deployment: what admits a request, where it crashes, what it keeps; with proofs.
 
-Each function is a number that ``kvproof bounds`` prints. The theorems below say what it means in
-the functions of ``model.admission``, which the model runs, and ``model.startup``. Sources: the two
-gates and the watermark are vLLM's; adoption before the pops is 0.30.0, after them #59282.
+Each function of ``model.bounds`` is a number that ``kvproof bounds`` prints. The theorems say what
+it means in the functions of ``model.admission``, which the model runs, and ``model.startup``.
+Sources: the two gates and the watermark are vLLM's; adoption before the pops is 0.30.0, after them
+#59282.
 """
 
 from dataclasses import replace
@@ -18,57 +19,10 @@ from invariants.proofs.alone_claims import (
     within,
 )
 from invariants.proofs.arithmetic import every, implies, same
-from invariants.proofs.obligation import THE_MODELS, Claim, Formulas, Obligation
+from invariants.proofs.obligation import Claim, Formulas, Obligation
 from invariants.proofs.scenes import Scene, hit_scene, plain_scene
-from model.admission import INTEGERS, Arithmetic, Demand, Number, Truth
-
-# The numbers
-
-
-def least_free(
-    step_need: Number, full_need: Number, watermark: Number, a: Arithmetic = INTEGERS
-) -> Number:
-    """Least free blocks that pass both gates: that of the step, and that of the full sequence."""
-    return a.maximum(step_need, full_need) + watermark
-
-
-def crash_end(step_need: Number, copies: Number) -> Number:
-    """From this count of free blocks on, ``copies`` pinned before the pops leave enough.
-
-    From ``least_free`` up to it, an admitted hit with so many free copies, or fewer, can crash.
-    """
-    return step_need + copies
-
-
-def least_free_keeping_all(
-    admitted: Number, taken: Number, copies: Number, behind: Number, a: Arithmetic = INTEGERS
-) -> Number:
-    """Least free blocks at which a hit is admitted and all its copies survive its own pops.
-
-    ``admitted`` is ``least_free``; it takes ``taken`` blocks; ``behind`` other free blocks lie
-    between the copies and the tail of the queue.
-    """
-    return a.maximum(admitted, taken + copies + behind)
-
-
-def pages_kept(
-    free: Number,
-    taken: Number,
-    pages: Number,
-    groups: Number,
-    behind: Number,
-    a: Arithmetic = INTEGERS,
-    formulas: Formulas = THE_MODELS,
-) -> Number:
-    """Pages of a hit all of whose copies, one in each resident group, survive its own pops.
-
-    One release left them, group by group and tail first, so the pops take one group's copies
-    first. Copies that were unpinned page by page lose no more pages.
-    """
-    return formulas.kept_copies(free, taken, pages, behind + (groups - 1) * pages, a)
-
-
-# The theorems
+from model.admission import Demand, Number, Truth
+from model.bounds import crash_end, least_free, least_free_keeping_all, pages_kept
 
 
 def both_gates(scene: Scene, full_need: Number, watermark: Number) -> Truth:
@@ -144,7 +98,7 @@ def a_lost_copy_costs_a_page(f: Formulas) -> Claim:
     pages, groups, behind = s.number("pages"), s.number("groups", 1), s.number("z")
     taken = scene.demand.hit_free + scene.demand.pages
     lost = copies - f.kept_copies(scene.free, taken, copies, behind, a)
-    kept = pages_kept(scene.free, taken, pages, groups, behind, a, f)
+    kept = pages_kept(scene.free, taken, pages, groups, behind, a, f.kept_copies)
     goal = same(kept, a.maximum(pages - lost, 0))
     return Claim(s, copies == groups * pages, goal, tight=(lost == 1, kept == 1, groups >= 2))
 

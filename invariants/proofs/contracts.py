@@ -18,23 +18,7 @@ from model.admission import (
     kept_copies,
     resident_need,
 )
-
-
-def waiting(pages: int, hit_pages: int, hit_free: int, copies: int = 0) -> Demand:
-    """A waiting request whose hit has ``hit_pages`` pages; cold if it has none."""
-    return Demand(
-        pages=pages,
-        computed_pages=hit_pages,
-        hit_pages=hit_pages,
-        hit_free=hit_free,
-        host_hit_free=0,
-        copies_free=copies,
-        held_host=0,
-        held_indexer=0,
-        held_resident=0,
-        held_hot=0,
-        wants_hot=hit_pages > 0,
-    )
+from model.bounds import waiting
 
 
 def pops_of_a_hit(pages: int, hit_pages: int, groups: int, region: int) -> int:

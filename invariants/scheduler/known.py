@@ -7,9 +7,9 @@ taken for an old one. ``specs/README.md`` describes each.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from invariants.proofs.alone import least_blocks
 from invariants.scheduler.run import Run
 from invariants.violation import Violation
+from model.bounds import least_blocks
 from model.dialect import DIALECTS
 from model.scheduler.configuration import configuration_of
 from model.scheduler.ghost_worker import Misread

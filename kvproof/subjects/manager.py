@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
-import kvproof
 from kvproof.engines.vllm.engine import Engine
-from kvproof.engines.vllm.inside import leash
+from kvproof.engines.vllm.inside import start
 from kvproof.provision.cache import cache_root
 from kvproof.subjects.decoding import trace_of
 from kvproof.subjects.pipeline import Job, Pipeline, submitted_ahead
@@ -20,7 +19,7 @@ from model.manager.program import ManagerProgram
 from model.program import program_to_json
 from model.trace import Trace
 
-LEASH = Path(leash.__file__)
+START = Path(start.__file__)
 
 
 class EngineSubject:
@@ -65,7 +64,7 @@ class EngineSubject:
 def worker_command(engine: Engine, level: Level = "manager") -> WorkerCommand:
     options = ("--source", str(engine.source), "--load", engine.load, "--level", level)
     # -P: what lies in the user's working folder must not be taken for a module.
-    arguments = (str(engine.python), "-P", str(LEASH), *options)
+    arguments = (str(engine.python), "-P", str(START), *options)
     return WorkerCommand(engine.name, arguments, _environment(os.environ))
 
 
@@ -77,7 +76,6 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
         if not name.startswith(("PYTHON", "VLLM_"))  # PYTHONOPTIMIZE drops assertions
     }
     return kept | {
-        "PYTHONPATH": str(Path(kvproof.__file__).parents[1]),
         "PYTHONHASHSEED": "0",
         "PYTHONPYCACHEPREFIX": str(cache_root() / "bytecode"),
         "VLLM_LOGGING_LEVEL": "ERROR",

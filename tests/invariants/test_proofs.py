@@ -13,11 +13,8 @@ import pytest
 from invariants.manager.judge import Judge
 from invariants.proofs.alone import (
     Steps,
-    blocks_missing,
     finishes,
     hardest_steps,
-    is_reached,
-    least_blocks,
     least_blocks_for,
     lone_program,
     simulate,
@@ -31,6 +28,7 @@ from invariants.proofs.predicted import charge_programs, mismatches, shapes
 from kvproof.gate.table import EXPECTED, FREE_BLOCKS
 from kvproof.subjects.names import open_subject
 from model.admission import INTEGERS, Number, kept_copies
+from model.bounds import blocks_missing, is_reached, least_blocks
 from model.dialect import DIALECTS, Dialect
 from model.manager.actions import Admit, Arrive, CompleteTransfers, EndStep, Extend, Hold
 from model.manager.configuration import Configuration

@@ -8,11 +8,11 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from door import OPEN_DOOR
 
 from kvproof.engines.vllm.engine import provision_release
 from kvproof.levels.scheduler import SchedulerExaminer
@@ -25,7 +25,6 @@ from model.scheduler.program import SCHEDULER, SchedulerProgram
 from model.scheduler.setup import SchedulerSetup
 from specs.scheduler.generator import draw_program, draw_setup
 
-ROOT = Path(__file__).parents[2]
 RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
 CACHES = ("full", "sliding", "mamba", "hisparse")
 SEEDS = 500
@@ -147,7 +146,7 @@ def test_a_load_within_a_step_is_illegal_with_hisparse_only() -> None:
 AGAINST_THE_ENGINE = f"""
 import json
 import sys
-sys.path.insert(0, {str(ROOT)!r})
+{OPEN_DOOR}
 from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
@@ -193,7 +192,7 @@ print(json.dumps([differ, refused]))
 def test_the_arithmetic_is_that_of_the_engine(version: str) -> None:
     engine = provision_release(version, "focused")
     done = subprocess.run(
-        [str(engine.python), "-c", AGAINST_THE_ENGINE, str(engine.source)],
+        [str(engine.python), "-P", "-c", AGAINST_THE_ENGINE, str(engine.source)],
         capture_output=True,
         text=True,
         check=False,

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from invariants.proofs.catalogue import OBLIGATIONS
 from kvproof import cli
 from kvproof.commands import search as search_commands
 from kvproof.gate.gate import OWN_CORPUS, Gate, GateResult, Stage
@@ -82,7 +83,7 @@ def kvproof(
 
 
 def command_line(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "kvproof.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "kvproof", *map(str, arguments)]
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -533,6 +534,32 @@ def test_a_finding_that_cannot_be_saved_is_reported_all_the_same(
 
 
 # Streams
+
+
+@pytest.mark.parametrize(
+    "command", [("subjects", "list"), ("prove", *[f"--only={o.id}" for o in OBLIGATIONS[:9]])]
+)
+def test_modules_on_the_user_s_path_do_not_hide_kvproof_s_own(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Nor in the processes that prove, of which nine obligations need two."""
+    hiding = tmp_path / "hiding"
+    hiding.mkdir()
+    for name in ("model", "invariants", "specs"):
+        (hiding / f"{name}.py").write_text("raise ImportError('not kvproof')\n")
+    plain = environment()
+    path = os.pathsep.join([str(hiding), plain["PYTHONPATH"]])
+    told = alone(tmp_path, *command, PYTHONPATH=path)
+    assert (told.code, told.err) == (0, "")
+    without = subprocess.run(
+        [sys.executable, "-c", "import kvproof.cli"],
+        env=plain | {"PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "not kvproof" in without.stderr
 
 
 def test_nobody_who_reads_on_is_no_reason_for_a_traceback(tmp_path: Path) -> None:

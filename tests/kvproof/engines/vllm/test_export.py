@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from door import OPEN_DOOR
 
 from kvproof.engines.vllm.engine import provision_release
 from kvproof.engines.vllm.export.manager import ExportError, export_test
@@ -30,7 +31,7 @@ STATE_RULES = ("I1", "I2", "I10", "I13")
 DRIVER = f"""
 import json, runpy, sys
 from unittest import SkipTest
-sys.path.insert(0, {str(ROOT)!r})
+{OPEN_DOOR}
 from pathlib import Path
 from kvproof.engines.vllm.inside.loading import install
 install(Path(sys.argv[1]))
@@ -55,7 +56,7 @@ def run_focused(version: str, folder: Path, exported: dict[str, str]) -> dict[st
     files = [folder / f"{name}.py" for name in exported]
     for file in files:
         file.write_text(exported[file.stem])
-    command = [str(engine.python), "-c", DRIVER, str(engine.source), *map(str, files)]
+    command = [str(engine.python), "-P", "-c", DRIVER, str(engine.source), *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     outcomes: dict[str, str] = json.loads(done.stdout)

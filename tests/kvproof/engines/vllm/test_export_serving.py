@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from door import OPEN_DOOR
 
 from kvproof.engines.vllm.engine import provision_release
 from kvproof.engines.vllm.export.manager import ExportError, export_test
@@ -33,7 +34,6 @@ from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import Cache, SchedulerSetup
 from specs.casefile import CaseFile, Expectation, Found
 
-ROOT = Path(__file__).parents[4]
 RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
 
 
@@ -131,7 +131,7 @@ def export(program: SchedulerProgram, rule: str, step: int | None = None) -> str
 # Runs each file given as argument as pytest would, under focused loading.
 DRIVER = f"""
 import contextlib, importlib.util, io, json, sys
-sys.path.insert(0, {str(ROOT)!r})
+{OPEN_DOOR}
 from pathlib import Path
 from kvproof.engines.vllm.inside.loading import install
 install(Path(sys.argv[1]))
@@ -166,7 +166,7 @@ def run_focused(version: str, folder: Path, exported: dict[str, str]) -> dict[st
 
 def run_python(python: Path, code: str, *arguments: str) -> dict[str, str]:
     done = subprocess.run(
-        [str(python), "-c", code, *arguments],
+        [str(python), "-P", "-c", code, *arguments],
         env=os.environ | {"VLLM_LOGGING_LEVEL": "CRITICAL", "PYTHONHASHSEED": "0"},
         capture_output=True,
         text=True,
@@ -414,7 +414,7 @@ def test_a_preempted_request_that_keeps_its_blocks_is_seen(tmp_path: Path) -> No
 
 COMPARE = f"""
 import contextlib, io, json, sys, types
-sys.path.insert(0, {str(ROOT)!r})
+{OPEN_DOOR}
 from pathlib import Path
 from random import Random
 from kvproof.engines.vllm.inside.loading import install

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from door import OPEN_DOOR
 
 from kvproof.engines.vllm.engine import Engine, provision_release
 
-ROOT = Path(__file__).parents[4]
 RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
 
 INSTALL = f"""
 import sys
-sys.path.insert(0, {str(ROOT)!r})
+{OPEN_DOOR}
 from pathlib import Path
 from kvproof.engines.vllm.inside.loading import StandInCalled, install
 install(Path(sys.argv[1]))
@@ -95,7 +95,7 @@ print(json.dumps({"import_seconds": import_seconds, "real": real,
 
 
 def run_python(python: str | Path, program: str, *arguments: object) -> str:
-    command = [str(python), "-c", program, *map(str, arguments)]
+    command = [str(python), "-P", "-c", program, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

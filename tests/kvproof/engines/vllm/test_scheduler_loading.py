@@ -8,21 +8,20 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
+from door import OPEN_DOOR
 
 from kvproof.engines.vllm.engine import Engine, provision_release
 from kvproof.engines.vllm.environment import Load
 
-ROOT = Path(__file__).parents[4]
 RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
 CACHES = ("full", "sliding", "mamba", "hisparse", "hisparse2", "store", "hisparse+store")
 
 LOAD = f"""
 import sys
-sys.path.insert(0, {str(ROOT)!r})
+{OPEN_DOOR}
 from pathlib import Path
 source, load, *arguments = sys.argv[1:]
 if load == "focused":
@@ -101,7 +100,7 @@ print(json.dumps([run(setup_of(name, kind)) for name in names for kind in kinds]
 
 
 def run_python(engine: Engine, load: Load, program: str, *arguments: str) -> str:
-    command = [str(engine.python), "-c", LOAD + program, str(engine.source), load, *arguments]
+    command = [str(engine.python), "-P", "-c", LOAD + program, str(engine.source), load, *arguments]
     environment = os.environ | {"VLLM_LOGGING_LEVEL": "ERROR", "PYTHONHASHSEED": "0"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
