@@ -9,6 +9,8 @@ from kvproof.engines.vllm.environment import Load
 from kvproof.errors import CouldNotRun
 from specs.casefile import MAX_SEED
 
+OWN_CORPUS = Path(__file__).resolve().parents[2] / "specs" / "corpus"
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -24,6 +26,10 @@ class Settings:
     seed: int = 0
     """Seed of the gate's searches, from 0."""
     load: Load = "focused"
+
+    @property
+    def corpus_folder(self) -> Path:
+        return Path(self.corpus) if self.corpus else OWN_CORPUS
 
 
 FOLDERS = ("corpus", "out")

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kvproof.gate.gate import GateResult
+from kvproof.gate.events import GateResult
 from kvproof.proving import Proofs
+from kvproof.reports.words.gate import details_of
 from kvproof.search.hunt import Finding, Outcome
 from kvproof.search.replay import Replayed
 from model.program import action_to_json
@@ -108,7 +109,7 @@ def gate_json(result: GateResult) -> dict[str, Any]:
                 "subject": stage.subject,
                 "verdict": stage.verdict,
                 "seconds": round(stage.seconds, 3),
-                "details": list(stage.details),
+                "details": list(details_of(stage.result)),
             }
             for stage in result.stages
         ],

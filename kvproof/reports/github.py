@@ -3,7 +3,8 @@
 import os
 import sys
 
-from kvproof.gate.gate import GateResult
+from kvproof.gate.events import GateResult
+from kvproof.reports.words.gate import details_of
 
 
 def annotate(result: GateResult) -> None:
@@ -12,7 +13,7 @@ def annotate(result: GateResult) -> None:
     for stage in result.stages:
         if stage.verdict != "clean":
             title = f"kvproof: {stage.name} {stage.subject}: {stage.verdict}"
-            text = _escaped("\n".join(stage.details))
+            text = _escaped("\n".join(details_of(stage.result)))
             print(f"::error title={_escaped_property(title)}::{text}", file=sys.stderr)
 
 

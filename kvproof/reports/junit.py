@@ -7,7 +7,8 @@ from pathlib import Path
 from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
 
 from kvproof.errors import CouldNotRun
-from kvproof.gate.gate import GateResult
+from kvproof.gate.events import GateResult
+from kvproof.reports.words.gate import details_of
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML cannot hold, not even escaped."""
@@ -40,7 +41,7 @@ def _suite(result: GateResult) -> TestSuite:
         case = TestCase(name, "kvproof.gate", stage.seconds)
         if stage.verdict != "clean":
             kind = Failure if stage.verdict == "counterexample" else Error
-            details = _as_xml("\n".join(stage.details))
+            details = _as_xml("\n".join(details_of(stage.result)))
             shown = kind((details or stage.verdict).splitlines()[0])
             shown.text = details
             case.result = [shown]

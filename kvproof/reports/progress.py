@@ -1,11 +1,14 @@
-"""Progress of a search on standard error; quiet when that is not a terminal."""
+"""Progress of a search or of the gate on standard error; quiet when that is no terminal."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from kvproof.gate.events import GateEvent, Observer
+from kvproof.reports.words.gate import describe_event
 from kvproof.search.hunt import Outcome
 from kvproof.search.hunt import Progress as Watcher
 
@@ -24,5 +27,20 @@ def counting(title: str, total: int | None = None) -> Iterator[Watcher]:
         def show(outcome: Outcome, doing: str = "", /) -> None:
             description = f"{title}: {doing}" if doing else title
             bar.update(task, completed=outcome.programs, description=description)
+
+        yield show
+
+
+@contextmanager
+def showing_stages() -> Iterator[Observer]:
+    """Show what the gate does; yields its observer."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("gate") as status:
+
+        def show(event: GateEvent) -> None:
+            status.update(escape(describe_event(event)))
 
         yield show

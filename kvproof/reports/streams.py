@@ -1,9 +1,10 @@
-"""The two streams: results go to standard output, everything else to standard error."""
+"""Where results go: to standard output or a file, and everything else to standard error."""
 
 import io
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from rich.console import Console
 
@@ -45,6 +46,19 @@ def write_out(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise CouldNotRun(f"cannot write to standard output: {error.strerror}") from error
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write the whole file, or leave what was there; raises ``CouldNotRun``."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        try:
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise CouldNotRun(f"cannot write {path}: {error.strerror}; name another file") from error
 
 
 def write_line(text: str) -> None:

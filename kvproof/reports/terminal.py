@@ -10,9 +10,10 @@ from rich.text import Text
 
 from invariants.rule_book import sentence_of
 from kvproof.errors import CouldNotRun
-from kvproof.gate.gate import GateResult
+from kvproof.gate.events import GateResult
 from kvproof.proving import Proofs
 from kvproof.reports.words.finding import describe_finding
+from kvproof.reports.words.gate import details_of
 from kvproof.reports.words.levels import WORDS
 from kvproof.search.findings import VERSION
 from kvproof.search.hunt import Finding, Outcome
@@ -183,7 +184,7 @@ def show_gate(console: Console, result: GateResult) -> None:
     shown = Table("stage", "subject", "verdict", "seconds", "details")
     for stage in result.stages:
         verdict = Text(stage.verdict, STYLES[stage.verdict])
-        seconds, details = f"{stage.seconds:.1f}", Text("\n".join(stage.details))
+        seconds, details = f"{stage.seconds:.1f}", Text("\n".join(details_of(stage.result)))
         shown.add_row(stage.name, Text(stage.subject), verdict, seconds, details)
     console.print(shown)
     style = STYLES[result.verdict]

@@ -19,7 +19,9 @@ import pytest
 from invariants.proofs.catalogue import OBLIGATIONS
 from kvproof import cli
 from kvproof.commands import search as search_commands
-from kvproof.gate.gate import OWN_CORPUS, Gate, GateResult, Stage
+from kvproof.gate.events import GateResult, StageEnded
+from kvproof.gate.results import CanaryResult, NotRun, StageResult
+from kvproof.gate.settings import OWN_CORPUS
 from kvproof.subjects.registry import CONFIG_VARIABLE
 from model.dialect import DIALECTS
 from specs.casefile import CaseFileError
@@ -466,7 +468,7 @@ def test_a_bug_of_kvproof_s_own_is_2_and_never_a_counterexample(
     def broken(*_: Any) -> None:
         raise KeyError("a bug of ours")
 
-    monkeypatch.setattr(cli, "measure", broken)
+    monkeypatch.setattr("kvproof.commands.table.measure", broken)
     ran = kvproof("table", "--json")
     assert ran.code == 2
     assert ran.json["error"].startswith("this is a defect of kvproof: KeyError")
@@ -481,8 +483,14 @@ def gate_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Let the gate come to one verdict without running anything."""
 
     def set_verdict(verdict: Any) -> None:
-        stages = [Stage("corpus", "reference:eager", verdict, 1.0, ("[told]",))]
-        monkeypatch.setattr(Gate, "run", lambda _: GateResult(stages, 1.0))
+        results: dict[str, StageResult] = {
+            "clean": CanaryResult("a", "[told]", programs=1, actions=2),
+            "counterexample": CanaryResult("a", "[told]", programs=1, actions=None),
+            "incomplete": NotRun("[told]"),
+        }
+        stage = StageEnded("canary", "reference:eager", 1.0, results[verdict])
+        ended = GateResult((stage,), 1.0)
+        monkeypatch.setattr("kvproof.commands.gate.run_gate", lambda *_: ended)
 
     return set_verdict
 

@@ -25,16 +25,18 @@ from kvproof.engines.vllm.engine import Engine
 from kvproof.engines.vllm.environment import Load
 from kvproof.engines.vllm.inside.scheduler_worker import SchedulerRunner
 from kvproof.errors import CouldNotRun
-from kvproof.gate.gate import OWN_CORPUS, Gate, Profile
-from kvproof.gate.settings import Settings
+from kvproof.gate.gate import stages_of
+from kvproof.gate.plan import Plan, Profile
+from kvproof.gate.settings import OWN_CORPUS, Settings
 from kvproof.levels.scheduler import SchedulerExaminer, digests_of, modes_of
 from kvproof.reports.as_json import outcome_json
 from kvproof.reports.terminal import show_outcome
 from kvproof.reports.words.calls import call_of
 from kvproof.reports.words.finding import describe_finding
+from kvproof.reports.words.gate import details_of
 from kvproof.reports.words.scheduler import SCHEDULER_WORDS, describe_action
 from kvproof.search.findings import save_findings
-from kvproof.search.hunt import MAX_DEATHS, Outcome, soak
+from kvproof.search.hunt import MAX_DEATHS, Outcome, soak, unseen
 from kvproof.search.replay import first_difference, replay_scheduler
 from kvproof.subjects.names import has_scheduler, open_scheduler
 from kvproof.subjects.scheduler import SchedulerSubject, SchedulerTrace
@@ -447,10 +449,10 @@ TINY = Profile(examples=1, programs=1, scheduler_programs=40, canary_examples=60
 
 
 def gate_stage(name: str, subject: str, folder: Path, **settings: Any) -> tuple[str, str]:
-    gate = Gate(Settings(subjects=(NEWEST,), **settings), TINY, folder)
-    stages = {(stage, of): run for stage, of, run in gate.stages()}
-    verdict, details = stages[name, subject]()
-    return verdict, "\n".join(details)
+    plan = Plan(Settings(subjects=(NEWEST,), **settings), TINY, folder)
+    stages = {(stage.name, stage.subject): stage for stage in stages_of(plan)}
+    result = stages[name, subject].run(plan, subject, unseen)
+    return result.verdict, "\n".join(details_of(result))
 
 
 @pytest.mark.parametrize(
@@ -470,7 +472,7 @@ def test_the_gate_counts_known_defects_and_is_red_for_others(
 ) -> None:
     violation = {"rule": "I16", "step": 99, "evidence": ["request 0 waits"], "known": known}
     subject = fake_engine(saying(ANSWER | {"violations": [violation]}))
-    monkeypatch.setattr("kvproof.gate.gate.open_scheduler", lambda *_, **__: subject)
+    monkeypatch.setattr("kvproof.gate.stages.open_scheduler", lambda *_, **__: subject)
     monkeypatch.setattr(SchedulerExaminer, "unmet", lambda *_: ())
     result, details = gate_stage("scheduler", NEWEST, tmp_path)
     assert (result, detail in details) == (verdict, True), details
@@ -518,7 +520,7 @@ def test_the_gate_is_red_where_effort_grows_but_by_design(
     effort = {"cache": "full", "asynchronous": True, "short": 100, "long": long}
     subject = fake_engine(saying({"efforts": [effort]}))
     subject.dialect = DIALECTS[dialect]
-    monkeypatch.setattr("kvproof.gate.gate.open_scheduler", lambda *_, **__: subject)
+    monkeypatch.setattr("kvproof.gate.stages.open_scheduler", lambda *_, **__: subject)
     result, details = gate_stage("effort", NEWEST, tmp_path)
     assert (result, detail in details) == (verdict, True), details
 

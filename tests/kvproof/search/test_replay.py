@@ -10,7 +10,7 @@ from typing import Self
 import pytest
 
 from kvproof.errors import CouldNotRun
-from kvproof.gate.gate import OWN_CORPUS
+from kvproof.gate.settings import OWN_CORPUS
 from kvproof.search.replay import (
     Replayed,
     expected_of,

@@ -1,0 +1,218 @@
+"""The stages of the gate, a function each: what to run on one subject, and what it came to.
+
+All raise ``CouldNotRun`` or ``CaseFileError`` where they cannot run.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from invariants.proofs.predicted import LEAST_SHAPES, TWIN, sweep
+from invariants.rule_book import SCHEDULER_BY_DESIGN
+from kvproof.errors import CouldNotRun
+from kvproof.gate.plan import Plan
+from kvproof.gate.results import (
+    CanaryResult,
+    Column,
+    CorpusResult,
+    EffortResult,
+    PredictedResult,
+    SearchResult,
+    StageResult,
+    TableResult,
+)
+from kvproof.gate.table import EXPECTED, expected_column, measure
+from kvproof.levels.manager import Examiner
+from kvproof.levels.pair import PairExaminer
+from kvproof.levels.scheduler import SchedulerExaminer
+from kvproof.proving import Proofs, run_proofs
+from kvproof.search.findings import save_findings
+from kvproof.search.hunt import Outcome, Progress, rules_for, search, soak
+from kvproof.search.replay import Replayed, replay, replay_nowhere, replay_scheduler
+from kvproof.subjects.names import has_scheduler, open_scheduler, open_subject
+from kvproof.subjects.subject import Subject
+from model.dialect import Dialect
+from specs.casefile import CaseFileError, read_case
+
+CANARY_RULE = "I4"
+CANARY_MODES = {"cache": "hisparse", "external_store": False}
+"""Schedulers in which nothing but the canary's defect breaks its rule."""
+EFFORT_RULE = "I18"
+
+Run = Callable[[Plan, str, Progress], StageResult]
+"""A stage, on the subject that is named. A search tells of its progress; other stages do not."""
+
+
+# The model itself
+
+
+def reference_table(_: Plan, name: str, __: Progress) -> TableResult:
+    """The table of each policy of the design."""
+    return _measured([open_subject(f"{name}:{policy}") for policy in EXPECTED])
+
+
+def proofs(*_: object) -> Proofs:
+    return run_proofs()
+
+
+# What a subject must show
+
+
+def table(plan: Plan, name: str, _: Progress) -> TableResult:
+    with open_subject(name, load=plan.settings.load) as subject:
+        return _measured([subject])
+
+
+def _measured(subjects: Sequence[Subject]) -> TableResult:
+    """Each column beside the design's."""
+    rows = measure(list(subjects))
+    columns = [
+        Column(
+            subject.name,
+            tuple(cells[subject.name] for cells in rows.values()),
+            expected_column(_dialect_of(subject).name) or (),
+        )
+        for subject in subjects
+    ]
+    return TableResult(tuple(columns), len(rows))
+
+
+def predicted(plan: Plan, name: str, _: Progress) -> PredictedResult:
+    """The arithmetic that is proved predicts this allocator, and a faulty one does not."""
+    with open_subject(name, load=plan.settings.load) as subject:
+        dialect = _dialect_of(subject, "to predict it by")
+        seen = sweep(lambda programs: subject.run_many(programs, "all"), dialect)
+    unseen = None if seen.twin_seen else TWIN.fault
+    return PredictedResult(seen.shapes, LEAST_SHAPES, seen.calls, seen.mismatches, unseen)
+
+
+def corpus(plan: Plan, name: str, _: Progress) -> CorpusResult:
+    """Each case file at its own level; one of whole engine steps needs a scheduler."""
+    folder = plan.settings.corpus_folder
+    paths = sorted(folder.rglob("*.json"))
+    if not paths:
+        raise CouldNotRun(f"the corpus {folder} holds no trace files")
+    with open_subject(name, load=plan.settings.load) as subject:
+        return CorpusResult(tuple(_replayed(plan, paths, subject)))
+
+
+def _replayed(plan: Plan, paths: Sequence[Path], subject: Subject) -> list[Replayed]:
+    cases = [(path, read_case(path)) for path in paths]
+    steps = [(path, case) for path, case in cases if case.level == "scheduler"]
+    entries = [replay(path, case, subject, None) for path, case in cases if case.level == "manager"]
+    if not has_scheduler(subject.name):
+        why = "it is a trace of whole engine steps"
+        return entries + [replay_nowhere(path, subject.name, why) for path, _ in steps]
+    with open_scheduler(subject.name, load=plan.settings.load) as scheduler:
+        return entries + [replay_scheduler(path, case, scheduler) for path, case in steps]
+
+
+def effort(plan: Plan, name: str, _: Progress) -> EffortResult:
+    """A step costs as much after a long context as after a short one."""
+    with open_scheduler(name, load=plan.settings.load) as subject:
+        efforts = subject.efforts()
+        waived = SCHEDULER_BY_DESIGN.get(subject.dialect.name, {}).get(EFFORT_RULE)
+    return EffortResult(EFFORT_RULE, efforts, waived)
+
+
+# Searches
+
+
+def lockstep(plan: Plan, name: str, progress: Progress) -> SearchResult:
+    with open_subject(name, load=plan.settings.load) as subject:
+        outcome = soak(
+            _examiner(subject),
+            plan.settings.seed,
+            programs=plan.profile.programs,
+            progress=progress,
+        )
+    return _saved(plan, "lockstep", outcome)
+
+
+def hypothesis_search(plan: Plan, name: str, progress: Progress) -> SearchResult:
+    with open_subject(name, load=plan.settings.load) as subject:
+        outcome = search(
+            _examiner(subject),
+            plan.settings.seed,
+            max_examples=plan.profile.examples,
+            progress=progress,
+        )
+    return _saved(plan, "search", outcome)
+
+
+def scheduler(plan: Plan, name: str, progress: Progress) -> SearchResult:
+    """Whole engine steps, with the ghosts of a worker and of a store."""
+    with open_scheduler(name, load=plan.settings.load) as subject:
+        outcome = soak(
+            SchedulerExaminer(subject),
+            plan.settings.seed,
+            programs=plan.profile.scheduler_programs,
+            progress=progress,
+        )
+    return _saved(plan, "scheduler", outcome)
+
+
+def loading(plan: Plan, name: str, progress: Progress) -> SearchResult:
+    """The stand-ins of focused loading change nothing: all of vLLM answers the same."""
+    with (
+        open_subject(name, load="focused") as focused,
+        open_subject(name, load="full") as full,
+    ):
+        if full.dialect is None:
+            raise CouldNotRun(f"{name} has no dialect to draw programs for")
+        outcome = soak(
+            PairExaminer(full, focused, full.dialect),
+            plan.settings.seed,
+            programs=plan.profile.programs_loaded_twice,
+            progress=progress,
+        )
+    return _saved(plan, "loading", outcome)
+
+
+def _saved(plan: Plan, stage: str, outcome: Outcome) -> SearchResult:
+    try:
+        return SearchResult(outcome, save_findings(outcome, plan.out / stage))
+    except CaseFileError as error:
+        return SearchResult(outcome, unsaved=str(error))
+
+
+# Canaries: a gate that cannot see these fail sees nothing
+
+
+def canary(plan: Plan, name: str, progress: Progress) -> CanaryResult:
+    with open_subject(name, load=plan.settings.load) as subject:
+        outcome = search(
+            _examiner(subject, CANARY_RULE),
+            plan.settings.seed,
+            only=CANARY_RULE,
+            max_examples=plan.profile.canary_examples,
+            progress=progress,
+        )
+    return _canary_result(name, outcome)
+
+
+def scheduler_canary(plan: Plan, name: str, progress: Progress) -> CanaryResult:
+    """The same of whole engine steps."""
+    with open_scheduler(name, load=plan.settings.load) as subject:
+        outcome = soak(
+            SchedulerExaminer(subject, CANARY_RULE, CANARY_MODES, watch_goals=False),
+            plan.settings.seed,
+            only=CANARY_RULE,
+            programs=plan.profile.canary_examples,
+            progress=progress,
+        )
+    return _canary_result(name, outcome)
+
+
+def _canary_result(name: str, outcome: Outcome) -> CanaryResult:
+    actions = [len(finding.program.actions) for finding in outcome.findings]
+    return CanaryResult(name, CANARY_RULE, outcome.programs, actions[0] if actions else None)
+
+
+def _examiner(subject: Subject, only: str | None = None) -> Examiner:
+    return Examiner(subject, _dialect_of(subject), rules_for(only), watch_goals=only is None)
+
+
+def _dialect_of(subject: Subject, why: str = "to be compared with") -> Dialect:
+    if subject.dialect is None:
+        raise CouldNotRun(f"{subject.name} has no dialect {why}")
+    return subject.dialect
