@@ -25,7 +25,7 @@ from kvproof.commands.replay import replay_command
 from kvproof.commands.search import diff_command, search_command, soak_command
 from kvproof.commands.subjects import add_command, list_command, remove_command
 from kvproof.commands.table import table_command
-from kvproof.engines.vllm.export.manager import ExportError
+from kvproof.engines.vllm.export.head import ExportError
 from kvproof.errors import CouldNotRun
 from kvproof.provision.cache import cache_root
 from kvproof.reports.streams import replace_what_cannot_be_encoded, write_line, write_out

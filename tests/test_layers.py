@@ -20,6 +20,8 @@ LIBRARIES = {
 """What a layer may import beside the standard library. kvproof may import anything."""
 ENGINE = ("vllm", "torch")
 DOORS = (
+    "kvproof/engines/vllm/export/harness/manager.py",
+    "kvproof/engines/vllm/export/harness/pools.py",
     "kvproof/engines/vllm/inside/allocator.py",
     "kvproof/engines/vllm/inside/capture.py",
     "kvproof/engines/vllm/inside/configuration.py",

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kvproof.engines.vllm.export.manager import export_test
+from kvproof.engines.vllm.export.case import export_test
 from kvproof.reports.streams import write_file, write_out
 from specs.casefile import read_case
 

@@ -18,6 +18,7 @@ from invariants.scheduler.progress import patience
 from invariants.scheduler.run import MAX_ALIVE
 from kvproof.engines.vllm.export import scheduler_text as text
 from kvproof.engines.vllm.export import text as export_text
+from kvproof.engines.vllm.export.head import origin_of, rule_of
 from kvproof.engines.vllm.export.scheduler_engine import ENGINE, STORE
 from kvproof.engines.vllm.export.scheduler_memory import MEMORY
 from kvproof.engines.vllm.export.words import plain, ranges
@@ -36,6 +37,7 @@ from model.scheduler.actions import (
 from model.scheduler.minimum import STEPS_IN_FLIGHT
 from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import SchedulerSetup
+from specs.casefile import CaseFile
 
 STATE_RULES = {rule: export_text.CHECKS[rule] for rule in ("I1", "I2", "I10", "I13")}
 """Rules that the pools show after any call, with the predicate that judges it."""
@@ -45,6 +47,18 @@ WRONG_TOKENS = "come next"
 """In what is told of I7: a client got other tokens than it should, whatever blocks hold."""
 
 Flags = frozenset[str]
+
+
+def export_scheduler_test(case: CaseFile) -> str:
+    """The text of a pytest file. Raises ``ExportError``."""
+    return export_serving_test(
+        case.program,
+        rule_of(case, RULES),
+        about=case.about,
+        step=case.found.step if case.found else None,
+        evidence=case.found.evidence if case.found else (),
+        origin=origin_of(case.found),
+    )
 
 
 def export_serving_test(

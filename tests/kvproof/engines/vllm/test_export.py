@@ -14,7 +14,8 @@ import pytest
 from door import OPEN_DOOR
 
 from kvproof.engines.vllm.engine import provision_release
-from kvproof.engines.vllm.export.manager import ExportError, export_test
+from kvproof.engines.vllm.export.case import export_test
+from kvproof.engines.vllm.export.head import ExportError
 from model.dialect import DIALECTS
 from model.manager.actions import Admit, Arrive, EndStep, Finish
 from model.manager.configuration import Configuration
@@ -71,12 +72,18 @@ def found(
 
 
 STEPS = """\
-def test_i4():
-    manager = new_manager()
+def test_i4() -> None:
+    manager = new_manager(
+        hisparse_groups(block_size=16, resident_groups=1, hot_blocks=1),
+        num_blocks=8,
+        num_host_blocks=5,
+        max_model_len=48,
+        max_in_flight_tokens=32,
+    )
     coordinator = get_hisparse_coordinator(manager)
 
     # 1. Arrive(shared=47, prompt=47)
-    request_0 = new_request("0", [*range(1, 48)])
+    request_0 = new_request("0", [*range(1, 48)], block_size=16, max_tokens=48)
 
     # 2. Admit(tokens=16)
     hit, hit_tokens, *_ = manager.get_computed_blocks(request_0)
@@ -113,7 +120,7 @@ def test_i4():
     coordinator.update_spills({1: 1}, {})
 
     # 7. Arrive(shared=33, prompt=33)
-    request_1 = new_request("1", [*range(1, 34)])
+    request_1 = new_request("1", [*range(1, 34)], block_size=16, max_tokens=48)
 
     # 8. Admit(tokens=17)
     hit, hit_tokens, *_ = manager.get_computed_blocks(request_1)
@@ -131,7 +138,7 @@ def test_i4():
 
 
 def test_the_steps_are_calls_of_the_allocator_in_the_order_of_the_engine() -> None:
-    assert export_test(K1).endswith(STEPS)
+    assert f"\n\n\n{STEPS}\n\n" in export_test(K1)
 
 
 @pytest.mark.parametrize("rule", [*STATE_RULES, "I4", "I12", "I14", "I19", "crash"])
@@ -146,7 +153,9 @@ def test_an_exported_file_imports_nothing_but_vllm(rule: str, hisparse: bool) ->
             imported.update(alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             imported.add(str(node.module).partition(".")[0])
-    assert imported <= {"collections", "types", "unittest", "torch", "vllm"}
+    assert imported <= {
+        "__future__", "collections", "types", "typing", "unittest", "torch", "vllm"
+    }  # fmt: skip
     assert max(map(len, text.splitlines())) <= 100
     compile(text, "exported.py", "exec")
 
@@ -226,7 +235,7 @@ def test_each_predicate_sees_its_fault(tmp_path: Path) -> None:
     exported = {}
     for rule, fault in FAULTS.items():
         text = export_test(found(program, rule))
-        exported[rule] = text.replace("    check(manager", f"    {fault}\n    check(manager")
+        exported[rule] = text.replace("    check_", f"    {fault}\n    check_", 1)
         assert exported[rule] != text
     outcomes = run_focused("0.33.0", tmp_path, exported)
     unseen = [rule for rule, said in outcomes.items() if not said.startswith("failed: Assertion")]

@@ -16,7 +16,8 @@ import pytest
 from door import OPEN_DOOR
 
 from kvproof.engines.vllm.engine import provision_release
-from kvproof.engines.vllm.export.manager import ExportError, export_test
+from kvproof.engines.vllm.export.case import export_test
+from kvproof.engines.vllm.export.head import ExportError
 from kvproof.engines.vllm.export.scheduler import RULES, export_serving_test
 from model.program import Program
 from model.scheduler.actions import (

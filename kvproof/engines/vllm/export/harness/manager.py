@@ -1,0 +1,133 @@
+"""What an exported sequence of calls of the KV-cache manager needs, beside the calls themselves."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest import SkipTest
+
+import torch
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_request_block_hasher, init_none_hash
+from vllm.v1.hisparse.coordinator import HiSparseCoordinator
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    HiSparseHotSpec,
+    HiSparseResidentSpec,
+    KVCacheConfig,
+    KVCacheGroupRole,
+    KVCacheGroupSpec,
+    MLAAttentionSpec,
+)
+from vllm.v1.request import Request
+
+
+def full_groups(block_size: int) -> list[KVCacheGroupSpec]:
+    full = FullAttentionSpec(
+        block_size=block_size, num_kv_heads=1, head_size=1, dtype=torch.float32
+    )
+    return [KVCacheGroupSpec(["full"], full)]
+
+
+def hisparse_groups(
+    block_size: int, resident_groups: int = 1, hot_blocks: int = 1
+) -> list[KVCacheGroupSpec]:
+    mla = MLAAttentionSpec(block_size=block_size, num_kv_heads=1, head_size=1, dtype=torch.float32)
+    page = {"block_size": block_size, "page_size": mla.page_size_bytes}
+    resident = HiSparseResidentSpec(**page)
+    hot = HiSparseHotSpec(**page, blocks_per_request=hot_blocks)
+    role, numbers = KVCacheGroupRole, range(resident_groups)
+    return [
+        KVCacheGroupSpec(["source"], mla, role=role.HISPARSE_SOURCE, host_resident=True),
+        KVCacheGroupSpec(["indexer"], mla, role=role.HISPARSE_INDEXER),
+        *(KVCacheGroupSpec([f"resident{n}"], resident, enable_kv_transfer=False) for n in numbers),
+        *(KVCacheGroupSpec([f"hot{n}"], hot, enable_kv_transfer=False) for n in numbers),
+    ]
+
+
+def new_manager(
+    groups: list[KVCacheGroupSpec],
+    *,
+    num_blocks: int,
+    num_host_blocks: int = 0,
+    max_model_len: int,
+    max_in_flight_tokens: int,
+    prefix_caching: bool = True,
+    watermark_blocks: int = 0,
+) -> KVCacheManager:
+    init_none_hash(sha256)
+    hosts = {"hisparse_host_num_blocks": num_host_blocks} if num_host_blocks else {}
+    block_size = groups[0].kv_cache_spec.block_size
+    return KVCacheManager(
+        KVCacheConfig(num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=groups, **hosts),
+        max_model_len=max_model_len,
+        scheduler_block_size=block_size,
+        hash_block_size=block_size,
+        max_in_flight_tokens=max_in_flight_tokens,
+        enable_caching=prefix_caching,
+        # The engine rounds down: half a block more says exactly so many.
+        watermark=(watermark_blocks + 0.5) / num_blocks if watermark_blocks else 0.0,
+    )
+
+
+def new_request(
+    request_id: str, tokens: list[int], block_size: int, max_tokens: int, cache_salt: str = ""
+) -> Request:
+    parameters = SimpleNamespace(
+        max_tokens=max_tokens,
+        extra_args=None,
+        skip_reading_prefix_cache=None,
+        structured_outputs=None,
+    )
+    return Request(
+        request_id,
+        tokens,
+        parameters,
+        None,
+        arrival_time=0.0,
+        cache_salt=cache_salt or None,
+        block_hasher=get_request_block_hasher(block_size, sha256),
+    )
+
+
+def end_step(coordinator: HiSparseCoordinator, scheduled: list[tuple[str, int]]) -> list[int]:
+    """Hand a step to the workers; returns the ids of the host writes that it carries.
+
+    ``scheduled`` holds the id of each request of the step and its tokens computed after it.
+    """
+    if hasattr(coordinator, "advance_scheduled"):  # before 0.32.0 a part of allocate_slots
+        coordinator.advance_scheduled(scheduled)
+    command = coordinator.build_offload_command()
+    if hasattr(coordinator, "take_residency_updates"):
+        coordinator.take_residency_updates(request_id for request_id, _ in scheduled)
+    else:
+        coordinator.take_block_table_updates()
+    return [transfer.transfer_id for transfer in command.page_transfers]
+
+
+def expect(step: int, seen: object, recorded: object) -> None:
+    """Stop where this vLLM answers differently: later calls would be no engine's calls."""
+    if seen != recorded:
+        raise SkipTest(f"step {step} goes another way here: {seen} instead of {recorded}")
+
+
+def metered(manager: KVCacheManager) -> tuple[list[int], list[KVCacheBlock]]:
+    """Note what the admission predictor answers, and which blocks the pool hands out."""
+    promised: list[int] = []
+    taken: list[KVCacheBlock] = []
+    predict = manager.coordinator.get_num_blocks_to_allocate
+    take = manager.block_pool.get_new_blocks
+
+    def noted_predict(*args: Any, **kwargs: Any) -> int:
+        promised.append(predict(*args, **kwargs))
+        return promised[-1]
+
+    def noted_take(num_blocks: int) -> list[KVCacheBlock]:
+        blocks: list[KVCacheBlock] = take(num_blocks)
+        taken.extend(blocks)
+        return blocks
+
+    manager.coordinator.get_num_blocks_to_allocate = noted_predict
+    manager.block_pool.get_new_blocks = noted_take
+    return promised, taken
