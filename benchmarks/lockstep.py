@@ -28,8 +28,8 @@ from kvproof.errors import CouldNotRun
 from kvproof.levels.level import Examination
 from kvproof.levels.manager import Examiner
 from kvproof.search.hunt import draw_programs
-from kvproof.subjects.manager import EngineSubject
 from kvproof.subjects.names import open_subject
+from kvproof.subjects.worker import EngineSubject
 from model.dialect import Dialect
 from model.manager.program import ManagerProgram
 from model.manager.session import Session
@@ -249,7 +249,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     with subject:
-        if not isinstance(subject, EngineSubject) or subject.dialect is None:
+        if not isinstance(subject, EngineSubject):
             print("this measures an engine: --subject vllm==<version>", file=sys.stderr)
             return 2
         try:

@@ -11,7 +11,7 @@ from rich.console import Console
 from kvproof.engines.vllm.environment import Load
 from kvproof.levels.manager import Comparison
 from kvproof.reports.streams import write_out, write_report
-from kvproof.subjects.subject import Level
+from model.program import Level
 from specs.casefile import MAX_SEED
 
 EXIT = {"clean": 0, "counterexample": 1, "incomplete": 2}

@@ -14,9 +14,9 @@ from kvproof.errors import CouldNotRun
 from kvproof.reports.as_json import replay_json
 from kvproof.reports.terminal import show_replayed
 from kvproof.search.replay import Replayed, not_replayed, replay, replay_scheduler, subjects_of
-from kvproof.subjects.names import dialect_named, open_scheduler, open_subject
-from kvproof.subjects.scheduler import SchedulerSubject
-from kvproof.subjects.subject import Level, Subject
+from kvproof.subjects.names import dialect_named, open_subject
+from kvproof.subjects.subject import Subject
+from model.program import Level
 from specs.casefile import CaseFile, read_case
 
 
@@ -62,10 +62,8 @@ def _replay_all(
                     # a subject of the trace's that this machine cannot have
                     yield not_replayed(path, trace, name, subject)
                 elif trace.level == "scheduler":
-                    assert isinstance(subject, SchedulerSubject)
                     yield replay_scheduler(path, trace, subject)
                 else:
-                    assert not isinstance(subject, SchedulerSubject)
                     yield replay(path, trace, subject, dialect)
 
 
@@ -79,22 +77,17 @@ class _Subjects:
     trusted: bool
     """Whether the user named the subjects, and not a trace, which may come from anywhere: code in
     a folder runs only if the user names the folder."""
-    known: dict[tuple[str, Level], Subject | SchedulerSubject | CouldNotRun] = field(
-        default_factory=dict
-    )
+    known: dict[tuple[str, Level], Subject | CouldNotRun] = field(default_factory=dict)
 
-    def opened(self, name: str, level: Level) -> Subject | SchedulerSubject | CouldNotRun:
+    def opened(self, name: str, level: Level) -> Subject | CouldNotRun:
         if (name, level) not in self.known:
             self.known[name, level] = self._open(name, level)
         return self.known[name, level]
 
-    def _open(self, name: str, level: Level) -> Subject | SchedulerSubject | CouldNotRun:
+    def _open(self, name: str, level: Level) -> Subject | CouldNotRun:
         if name.startswith("vllm@") and not self.trusted:
             return CouldNotRun(f"the trace names a checkout; to run it, add --subject {name}")
         try:
-            if level == "scheduler":
-                scheduler = open_scheduler(name, load=self.load, dialect=self.dialect)
-                return self.stack.enter_context(scheduler)
-            return self.stack.enter_context(open_subject(name, load=self.load))
+            return self.stack.enter_context(open_subject(name, level, self.load, self.dialect))
         except CouldNotRun as error:
             return error

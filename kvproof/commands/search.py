@@ -36,10 +36,9 @@ from kvproof.reports.streams import write_line
 from kvproof.reports.terminal import show_outcome
 from kvproof.search.findings import check_writable, save_findings
 from kvproof.search.hunt import Outcome, rules_for, search, soak
-from kvproof.subjects.names import open_scheduler, open_subject
+from kvproof.subjects.names import open_subject
 from kvproof.subjects.reference import ReferenceSubject
-from kvproof.subjects.scheduler import SchedulerSubject
-from kvproof.subjects.subject import Level, Subject
+from model.program import Level
 from specs.casefile import MAX_SEED, CaseFileError
 
 DIFF_PROGRAMS = 1_000
@@ -75,13 +74,13 @@ def search_command(
         with opened_scheduler(subject, dialect, rule, load, compare, fix, shadow) as scheduler:
             with counting(f"search {subject}", max_examples) as progress:
                 outcome = soak(scheduler, number, max_examples, time, rule, progress=progress)
-            conclude(outcome, folder, json_output, scheduler.subject)
+            conclude(outcome, folder, json_output, scheduler.subject.name)
         return
     _check_unfixed(fix)
     with opened_examiner(subject, dialect, rule, load, compare) as examiner:
         with counting(f"search {subject}", max_examples) as progress:
             outcome = search(examiner, number, rule, max_examples, time, progress)
-        conclude(outcome, folder, json_output, examiner.subject)
+        conclude(outcome, folder, json_output, examiner.subject.name)
 
 
 def soak_command(
@@ -119,13 +118,13 @@ def soak_command(
                 outcome = soak(
                     scheduler, seed, programs, time, rule, progress=progress, steps=steps
                 )
-            conclude(outcome, folder, json_output, scheduler.subject)
+            conclude(outcome, folder, json_output, scheduler.subject.name)
         return
     _check_unfixed(fix)
     with opened_examiner(subject, dialect, rule, load, compare) as examiner:
         with counting(f"soak {subject}", programs) as progress:
             outcome = soak(examiner, seed, programs, time, rule, progress=progress)
-        conclude(outcome, folder, json_output, examiner.subject)
+        conclude(outcome, folder, json_output, examiner.subject.name)
 
 
 def diff_command(
@@ -143,16 +142,13 @@ def diff_command(
     if programs is None and time is None:
         programs = DIFF_PROGRAMS
     with open_subject(a, load=load) as first, open_subject(b, load=load) as second:
-        dialect = first.dialect or second.dialect
-        if dialect is None:
-            raise CouldNotRun(f"neither {a} nor {b} has a dialect to draw programs for")
-        examiner = PairExaminer(first, second, dialect)
+        examiner = PairExaminer(first, second, first.dialect)
         number = secrets.randbelow(1_000_000) if seed is None else seed
         with counting(f"diff {a} {b}", programs) as progress:
             outcome = soak(examiner, number, programs, time, progress=progress)
         outcome.subject = f"{first.name} {second.name}"
         outcome.other = "each other"
-        conclude(outcome, folder, json_output, second, first)
+        conclude(outcome, folder, json_output, second.name)
 
 
 def findings_folder(out: Path | None) -> Path:
@@ -168,8 +164,6 @@ def opened_examiner(
 ) -> Iterator[Examiner]:
     """An examiner that looks for one rule or all; raises ``CouldNotRun`` if it would see none."""
     with open_subject(name, load=load, dialect=dialect) as subject:
-        if subject.dialect is None:
-            raise CouldNotRun(f"{name} has no dialect of its own: name one with --dialect")
         waived = dict(subject.dialect.by_design)
         if rule in waived:
             raise CouldNotRun(
@@ -204,7 +198,7 @@ def opened_scheduler(
     if compare != "exact":
         raise CouldNotRun("--compare is for --level manager: the scheduler has no model beside it")
     modes = modes_of(fix or ())
-    with open_scheduler(name, load=load, dialect=dialect, shadow=shadow) as subject:
+    with open_subject(name, "scheduler", load, dialect, shadow=shadow) as subject:
         check_defect(rule, subject.dialect.name)
         yield SchedulerExaminer(subject, rule, modes, watch_goals=rule is None)
 
@@ -232,22 +226,16 @@ def _check_unfixed(fix: list[str] | None) -> None:
         raise CouldNotRun("--fix fixes a setting of schedulers: it needs --level scheduler")
 
 
-def conclude(
-    outcome: Outcome,
-    folder: Path,
-    as_json: bool,
-    subject: Subject | SchedulerSubject,
-    model: Subject | None = None,
-) -> None:
-    """Save and report what a search found; ``model`` is the other subject if two were compared."""
+def conclude(outcome: Outcome, folder: Path, as_json: bool, subject: str) -> None:
+    """Save and report what a search found; ``subject`` is the name of what replays it."""
     traces: dict[str, Path] = {}
     try:
-        traces = save_findings(outcome, folder, subject.name)
+        traces = save_findings(outcome, folder, subject)
     except CaseFileError as error:  # the disk filled up: what was found is shown all the same
         write_line(str(error))
     finish(
         outcome.verdict,
         as_json,
         lambda: outcome_json(outcome, traces),
-        lambda console: show_outcome(console, outcome, traces, subject, model),
+        lambda console: show_outcome(console, outcome, traces),
     )

@@ -17,7 +17,7 @@ from kvproof.gate.events import (
 from kvproof.gate.plan import Plan
 from kvproof.gate.results import NotRun, StageResult
 from kvproof.search.hunt import Outcome
-from kvproof.subjects.names import has_scheduler
+from kvproof.subjects.names import has_level
 from specs.casefile import CaseFileError
 
 
@@ -35,7 +35,7 @@ def stages_of(plan: Plan) -> Iterator[Stage]:
     yield Stage("proofs", "reference", stages.proofs)
     for name in plan.settings.canaries:
         yield Stage("canary", name, stages.canary)
-        if has_scheduler(name):
+        if has_level(name, "scheduler"):
             yield Stage("scheduler canary", name, stages.scheduler_canary)
     for name in plan.settings.subjects:
         yield Stage("table", name, stages.table)
@@ -43,7 +43,7 @@ def stages_of(plan: Plan) -> Iterator[Stage]:
         yield Stage("corpus", name, stages.corpus)
         yield Stage("lockstep", name, stages.lockstep)
         yield Stage("search", name, stages.hypothesis_search)
-        if has_scheduler(name):
+        if has_level(name, "scheduler"):
             yield Stage("scheduler", name, stages.scheduler)
             yield Stage("effort", name, stages.effort)
         if plan.profile.programs_loaded_twice and not name.startswith("reference:"):

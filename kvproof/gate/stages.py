@@ -28,9 +28,10 @@ from kvproof.proving import Proofs, run_proofs
 from kvproof.search.findings import save_findings
 from kvproof.search.hunt import Outcome, Progress, rules_for, search, soak
 from kvproof.search.replay import Replayed, replay, replay_nowhere, replay_scheduler
-from kvproof.subjects.names import has_scheduler, open_scheduler, open_subject
+from kvproof.subjects.effort import efforts_of
+from kvproof.subjects.names import has_level, open_subject
 from kvproof.subjects.subject import Subject
-from model.dialect import Dialect
+from kvproof.subjects.worker import EngineSubject
 from specs.casefile import CaseFileError, read_case
 
 CANARY_RULE = "I4"
@@ -69,7 +70,7 @@ def _measured(subjects: Sequence[Subject]) -> TableResult:
         Column(
             subject.name,
             tuple(cells[subject.name] for cells in rows.values()),
-            expected_column(_dialect_of(subject).name) or (),
+            expected_column(subject.dialect.name) or (),
         )
         for subject in subjects
     ]
@@ -79,8 +80,7 @@ def _measured(subjects: Sequence[Subject]) -> TableResult:
 def predicted(plan: Plan, name: str, _: Progress) -> PredictedResult:
     """The arithmetic that is proved predicts this allocator, and a faulty one does not."""
     with open_subject(name, load=plan.settings.load) as subject:
-        dialect = _dialect_of(subject, "to predict it by")
-        seen = sweep(lambda programs: subject.run_many(programs, "all"), dialect)
+        seen = sweep(lambda programs: subject.run_many(programs, "all"), subject.dialect)
     unseen = None if seen.twin_seen else TWIN.fault
     return PredictedResult(seen.shapes, LEAST_SHAPES, seen.calls, seen.mismatches, unseen)
 
@@ -99,17 +99,18 @@ def _replayed(plan: Plan, paths: Sequence[Path], subject: Subject) -> list[Repla
     cases = [(path, read_case(path)) for path in paths]
     steps = [(path, case) for path, case in cases if case.level == "scheduler"]
     entries = [replay(path, case, subject, None) for path, case in cases if case.level == "manager"]
-    if not has_scheduler(subject.name):
+    if not has_level(subject.name, "scheduler"):
         why = "it is a trace of whole engine steps"
         return entries + [replay_nowhere(path, subject.name, why) for path, _ in steps]
-    with open_scheduler(subject.name, load=plan.settings.load) as scheduler:
+    with open_subject(subject.name, "scheduler", plan.settings.load) as scheduler:
         return entries + [replay_scheduler(path, case, scheduler) for path, case in steps]
 
 
 def effort(plan: Plan, name: str, _: Progress) -> EffortResult:
     """A step costs as much after a long context as after a short one."""
-    with open_scheduler(name, load=plan.settings.load) as subject:
-        efforts = subject.efforts()
+    with open_subject(name, "scheduler", plan.settings.load) as subject:
+        assert isinstance(subject, EngineSubject)
+        efforts = efforts_of(subject)
         waived = SCHEDULER_BY_DESIGN.get(subject.dialect.name, {}).get(EFFORT_RULE)
     return EffortResult(EFFORT_RULE, efforts, waived)
 
@@ -141,7 +142,7 @@ def hypothesis_search(plan: Plan, name: str, progress: Progress) -> SearchResult
 
 def scheduler(plan: Plan, name: str, progress: Progress) -> SearchResult:
     """Whole engine steps, with the ghosts of a worker and of a store."""
-    with open_scheduler(name, load=plan.settings.load) as subject:
+    with open_subject(name, "scheduler", plan.settings.load) as subject:
         outcome = soak(
             SchedulerExaminer(subject),
             plan.settings.seed,
@@ -157,8 +158,6 @@ def loading(plan: Plan, name: str, progress: Progress) -> SearchResult:
         open_subject(name, load="focused") as focused,
         open_subject(name, load="full") as full,
     ):
-        if full.dialect is None:
-            raise CouldNotRun(f"{name} has no dialect to draw programs for")
         outcome = soak(
             PairExaminer(full, focused, full.dialect),
             plan.settings.seed,
@@ -192,7 +191,7 @@ def canary(plan: Plan, name: str, progress: Progress) -> CanaryResult:
 
 def scheduler_canary(plan: Plan, name: str, progress: Progress) -> CanaryResult:
     """The same of whole engine steps."""
-    with open_scheduler(name, load=plan.settings.load) as subject:
+    with open_subject(name, "scheduler", plan.settings.load) as subject:
         outcome = soak(
             SchedulerExaminer(subject, CANARY_RULE, CANARY_MODES, watch_goals=False),
             plan.settings.seed,
@@ -209,10 +208,4 @@ def _canary_result(name: str, outcome: Outcome) -> CanaryResult:
 
 
 def _examiner(subject: Subject, only: str | None = None) -> Examiner:
-    return Examiner(subject, _dialect_of(subject), rules_for(only), watch_goals=only is None)
-
-
-def _dialect_of(subject: Subject, why: str = "to be compared with") -> Dialect:
-    if subject.dialect is None:
-        raise CouldNotRun(f"{subject.name} has no dialect {why}")
-    return subject.dialect
+    return Examiner(subject, subject.dialect, rules_for(only), watch_goals=only is None)

@@ -9,9 +9,9 @@ from random import Random
 from typing import Any, Protocol
 
 from invariants.violation import Violation
-from kvproof.subjects.subject import Level
 from model.dialect import Dialect
-from model.program import AnyProgram
+from model.program import AnyProgram, Level
+from model.trace import Trace
 
 
 @dataclass(slots=True)
@@ -93,6 +93,12 @@ class Examining(Protocol):
 
     def minimise(self, program: Any, fails: Callable[[Any], bool]) -> Any:
         """A small program that fails as well, with which the engine starts."""
+
+    def traces(self, violation: Violation, program: Any) -> tuple[Trace, ...]:
+        """What a finding is shown by: of what the subject is compared with, and last its own.
+
+        They hold the states, where the level has them, at the failing step and the one before.
+        """
 
     def unmet(self, seen: Counter[str]) -> tuple[str, ...]:
         """Goals that could have been met and were not."""

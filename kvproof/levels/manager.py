@@ -14,11 +14,12 @@ from invariants.violation import Violation
 from kvproof.errors import CouldNotRun
 from kvproof.levels.level import Examination
 from kvproof.levels.renaming import Renaming
-from kvproof.subjects.reference import ReferenceSubject
-from kvproof.subjects.subject import Level, Snapshots, Subject
+from kvproof.subjects.reference import ReferenceSubject, reference_subject
+from kvproof.subjects.subject import Detail, Subject
 from model.dialect import Dialect
 from model.manager.program import ManagerProgram
 from model.manager.session import Response, Session
+from model.program import Level
 from model.reference import ReferenceAllocator
 from model.snapshot import Digester, Snapshot
 from model.trace import Trace
@@ -75,8 +76,12 @@ class Examiner:
 
         What comes out counts only if the subject breaks the rule too.
         """
-        model = ReferenceSubject(self.dialect, None, "model")
+        model = reference_subject(self.dialect, "model")
         return (replace(self.exact(rule), subject=model), self.exact(rule))
+
+    def traces(self, violation: Violation, program: ManagerProgram) -> tuple[Trace, ...]:
+        model = reference_subject(self.dialect, f"model {self.dialect.name}")
+        return shown_by((model, self.subject), violation, program)
 
     def examine(self, program: ManagerProgram) -> Examination:
         trace = None if self._is_the_reference else self.subject.run(program, self._needed)
@@ -93,7 +98,7 @@ class Examiner:
             yield self.compare(next(ours), trace)
 
     @property
-    def _needed(self) -> Snapshots:
+    def _needed(self) -> Detail:
         """What must come back from the subject to be compared."""
         return "digests" if self.comparison == "exact" else "all"
 
@@ -165,7 +170,7 @@ class Examiner:
         result.add([Violation("lockstep", index, self._difference(own, index))])
 
     def _difference(self, own: Trace, index: int) -> tuple[str, ...]:
-        reference = ReferenceSubject(self.dialect, None, "model").run(own.program, "all")
+        reference = reference_subject(self.dialect, "model").run(own.program, "all")
         if index >= len(own.steps) or index >= len(reference.steps):
             return (
                 f"the model took {len(reference.steps)} actions, {own.subject} {len(own.steps)}",
@@ -183,6 +188,29 @@ class Examiner:
         return tuple(lines) or (
             "the digests differ once, and not again: the subject is not stable",
         )
+
+
+def shown_by(
+    subjects: Sequence[Subject], violation: Violation, program: ManagerProgram
+) -> tuple[Trace, ...]:
+    """A trace of each subject, with the states at the failing step and the one before."""
+    return tuple(_around(violation.step, _run(subject, program)) for subject in subjects)
+
+
+def _run(subject: Subject, program: ManagerProgram) -> Trace:
+    try:
+        return subject.run(program, "all")
+    except CouldNotRun as error:  # it ran before: the finding counts all the same
+        return Trace(subject.name, program, (), "error", str(error))
+
+
+def _around(failing: int, trace: Trace) -> Trace:
+    """Without the states that are far from the failing step: nobody looks at them."""
+    steps = [
+        step if index in (failing - 1, failing) else replace(step, snapshot=None)
+        for index, step in enumerate(trace.steps)
+    ]
+    return replace(trace, steps=tuple(steps))
 
 
 def judge_trace(trace: Trace, dialect: Dialect, rules: Sequence[Rule] = RULES) -> list[Violation]:

@@ -9,9 +9,11 @@ from random import Random
 from invariants.violation import Violation
 from kvproof.errors import CouldNotRun
 from kvproof.levels.level import Examination
-from kvproof.subjects.subject import Level, Subject
+from kvproof.levels.manager import shown_by
+from kvproof.subjects.subject import Subject
 from model.dialect import Dialect
 from model.manager.program import ManagerProgram
+from model.program import Level
 from model.trace import Trace
 from specs.manager.generator import draw_program
 from specs.shrink import minimise
@@ -46,6 +48,9 @@ class PairExaminer:
         self, program: ManagerProgram, fails: Callable[[ManagerProgram], bool]
     ) -> ManagerProgram:
         return minimise(program, fails, self.dialect, small_scopes=False)
+
+    def traces(self, violation: Violation, program: ManagerProgram) -> tuple[Trace, ...]:
+        return shown_by((self.subject, self.other), violation, program)
 
     def unmet(self, seen: Counter[str]) -> tuple[str, ...]:
         return ()

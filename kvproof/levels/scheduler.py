@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,22 +9,24 @@ from random import Random
 from typing import Any, get_args, get_type_hints
 
 from invariants.rule_book import SCHEDULER_BY_DESIGN
+from invariants.scheduler.account import account_of
 from invariants.scheduler.goals import GOALS, excluded_goals, unreachable_goals
 from invariants.violation import Violation
 from kvproof.errors import CouldNotRun
 from kvproof.levels.level import Examination
-from kvproof.subjects.scheduler import SchedulerSubject, SchedulerTrace
-from kvproof.subjects.subject import Level
+from kvproof.subjects.decoding import digest_of_answer
+from kvproof.subjects.subject import Detail, Subject
 from model.dialect import Dialect
+from model.program import Level
 from model.scheduler.legal import AT_LEAST_ONE
 from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import SchedulerSetup
+from model.trace import Trace
 from specs.casefile import MAX_NUMBER, MAX_PARALLEL
 from specs.scheduler.generator import draw_program
 from specs.scheduler.shrink import minimise
 
 DEATHS = {"crashed": "crash", "hung": "hang"}
-DIGEST_CHARACTERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class SchedulerExaminer:
     are drawn. ``digests`` asks for those of the answers.
     """
 
-    subject: SchedulerSubject
+    subject: Subject
     only: str | None = None
     modes: Mapping[str, Any] = field(default_factory=dict)
     watch_goals: bool = True
@@ -63,20 +63,21 @@ class SchedulerExaminer:
             raise CouldNotRun(f"no engine starts with what is fixed: {error}") from error
 
     def examine(self, program: SchedulerProgram) -> Examination:
-        return self.examination(self.subject.run(program, responses=self.digests))
+        return self.examination(self.subject.run(program, self._needed))
 
     def examine_many(self, programs: Iterable[SchedulerProgram]) -> Iterator[Examination]:
-        for trace in self.subject.run_many(programs):
+        for trace in self.subject.run_many(programs, self._needed):
             yield self.examination(trace)
 
-    def examination(self, trace: SchedulerTrace) -> Examination:
+    def examination(self, trace: Trace) -> Examination:
         """What a trace comes to."""
         if trace.ending == "error":
             raise CouldNotRun(f"{trace.subject} could not run a program: {trace.failure}")
-        result = Examination(trace.program, steps=trace.steps, goals=trace.goals)
-        result.shadowed["calls"] = trace.shadowed_calls
-        result.shadowed["states"] = trace.shadowed_states
-        result.shadow_ended = trace.shadow_ended
+        account = account_of(trace)
+        result = Examination(trace.program, steps=account.steps, goals=account.goals)
+        result.shadowed["calls"] = account.shadowed_calls
+        result.shadowed["states"] = account.shadowed_states
+        result.shadow_ended = account.shadow_ended
         if trace.ending == "refused":
             result.refused = trace.failure
             return result
@@ -84,13 +85,23 @@ class SchedulerExaminer:
             evidence = (trace.failure or trace.ending).splitlines()
             result.add([Violation(DEATHS[trace.ending], 0, tuple(evidence))])
             return result
-        result.add(b for b in trace.violations if self.only in (None, b.rule, b.known))
+        result.add(b for b in account.violations if self.only in (None, b.rule, b.known))
         result.actions_run = len(trace.program.actions)
-        if trace.violations:
-            result.actions_run = min(result.actions_run, trace.violations[0].step + 1)
+        if account.violations:
+            result.actions_run = min(result.actions_run, account.violations[0].step + 1)
         if self.digests:
             result.digests = digests_of(trace)
         return result
+
+    @property
+    def _needed(self) -> Detail:
+        return "digests" if self.digests else "none"
+
+    def traces(self, violation: Violation, program: SchedulerProgram) -> tuple[Trace, ...]:
+        try:
+            return (self.subject.run(program, "all"),)
+        except CouldNotRun as error:  # it ran before: the finding counts all the same
+            return (Trace(self.subject.name, program, (), "error", str(error)),)
 
     def exact(self, rule: str) -> SchedulerExaminer:
         return replace(self, only=rule, watch_goals=False, digests=True)
@@ -141,14 +152,9 @@ def _number(setting: str, name: str, text: str) -> int:
     return int(text)
 
 
-def digests_of(trace: SchedulerTrace) -> tuple[str, ...]:
+def digests_of(trace: Trace) -> tuple[str, ...]:
     """A short fingerprint of the answer to each action, and one of all that came after them."""
     count = len(trace.program.actions)
-    answers: list[object] = list(trace.responses[:count])
-    drained = trace.responses[count:]
-    return tuple(map(_digest, [*answers, drained] if drained else answers))
-
-
-def _digest(answer: object) -> str:
-    text = json.dumps(answer, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
+    digests = tuple(step.digest for step in trace.steps[:count])
+    drained = [step.response for step in trace.steps[count:]]
+    return (*digests, digest_of_answer(drained)) if drained else digests

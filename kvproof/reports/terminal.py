@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from invariants.rule_book import sentence_of
-from kvproof.errors import CouldNotRun
 from kvproof.gate.events import GateResult
 from kvproof.proving import Proofs
 from kvproof.reports.words.finding import describe_finding
@@ -18,13 +17,6 @@ from kvproof.reports.words.levels import WORDS
 from kvproof.search.findings import VERSION
 from kvproof.search.hunt import Finding, Outcome
 from kvproof.search.replay import Replayed
-from kvproof.subjects.reference import ReferenceSubject
-from kvproof.subjects.scheduler import SchedulerSubject, SchedulerTrace
-from kvproof.subjects.subject import Subject
-from model.dialect import DIALECTS
-from model.manager.program import ManagerProgram
-from model.scheduler.program import SchedulerProgram
-from model.trace import Trace
 
 STYLES = {
     "clean": "green",
@@ -36,17 +28,9 @@ STYLES = {
 }
 
 
-def show_outcome(
-    console: Console,
-    outcome: Outcome,
-    traces: dict[str, Path],
-    subject: Subject | SchedulerSubject,
-    model: Subject | None = None,
-) -> None:
-    """``model`` is what the subject was compared with; none is the reference under the dialect."""
+def show_outcome(console: Console, outcome: Outcome, traces: dict[str, Path]) -> None:
     for finding in outcome.findings:
-        trace = traces.get(finding.violation.rule)
-        show_finding(console, finding, outcome, trace, subject, model)
+        show_finding(console, finding, outcome, traces.get(finding.violation.rule))
     notes = [
         *((f"not judged: {rule}: {why}", "dim") for rule, why in outcome.waived.items()),
         *((f"known defect {d}, seen {n} times", "yellow") for d, n in outcome.known.items()),
@@ -87,27 +71,14 @@ def _summary(outcome: Outcome) -> Text:
 
 
 def show_finding(
-    console: Console,
-    finding: Finding,
-    outcome: Outcome,
-    case_file: Path | None,
-    subject: Subject | SchedulerSubject,
-    model: Subject | None,
+    console: Console, finding: Finding, outcome: Outcome, case_file: Path | None
 ) -> None:
-    traces: list[Trace | SchedulerTrace]
-    if isinstance(subject, SchedulerSubject):
-        traces = [_run_scheduler(subject, finding.program)]
-    else:
-        model = model or ReferenceSubject(
-            DIALECTS[outcome.dialect], None, f"model {outcome.dialect}"
-        )
-        traces = [_run(each, finding.program) for each in (model, subject)]
     shown = describe_finding(
         WORDS[outcome.level],
         finding.violation,
         sentence_of(finding.violation.rule, outcome.level),
         finding.program,
-        traces,
+        finding.traces,
         seed=outcome.seed,
         versions=(outcome.subject, f"kvproof {VERSION}"),
         case_file=None if case_file is None else str(case_file),
@@ -115,20 +86,6 @@ def show_finding(
     for part in shown:
         console.print(part, soft_wrap=isinstance(part, Text))
     console.print()
-
-
-def _run(subject: Subject, program: ManagerProgram) -> Trace:
-    try:
-        return subject.run(program, "all")
-    except CouldNotRun as error:  # it ran before: the finding is shown all the same
-        return Trace(subject.name, program, (), "error", str(error))
-
-
-def _run_scheduler(subject: SchedulerSubject, program: SchedulerProgram) -> SchedulerTrace:
-    try:
-        return subject.run(program, responses=True)
-    except CouldNotRun as error:
-        return SchedulerTrace(subject.name, program, "error", str(error))
 
 
 def show_table(console: Console, table: dict[int, dict[str, str]]) -> None:

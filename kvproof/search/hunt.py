@@ -17,9 +17,9 @@ from kvproof.errors import CouldNotRun
 from kvproof.levels.level import Examination, Examining
 from kvproof.levels.manager import Examiner
 from kvproof.levels.pair import PairExaminer
-from kvproof.subjects.subject import Level
 from model.manager.program import ManagerProgram
-from model.program import AnyProgram
+from model.program import AnyProgram, Level
+from model.trace import Trace
 from specs.manager.machine import machine_for
 
 Verdict = Literal["clean", "counterexample", "incomplete"]
@@ -57,6 +57,9 @@ class Finding:
     program: AnyProgram
     digests: tuple[str, ...] = ()
     """Of the answers to its actions, at the level of the scheduler."""
+    traces: tuple[Trace, ...] = ()
+    """The program as it ran on what the subject is compared with, if anything, and last on the
+    subject itself."""
 
 
 @dataclass(slots=True)
@@ -325,7 +328,9 @@ def _conclude(hunt: Hunt, started: float, progress: Progress) -> Outcome:
     outcome = hunt.outcome
     for violation, program in hunt.failing.values():
         progress(outcome, f"minimising {violation.rule}")
-        outcome.findings.append(minimised(hunt.examiner, violation, program))
+        finding = minimised(hunt.examiner, violation, program)
+        traces = hunt.examiner.traces(finding.violation, finding.program)
+        outcome.findings.append(replace(finding, traces=traces))
     if hunt.only is None and hunt.examiner.watch_goals:
         outcome.unmet = hunt.examiner.unmet(outcome.goals)
     outcome.seconds = time.monotonic() - started

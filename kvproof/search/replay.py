@@ -12,8 +12,7 @@ from kvproof.levels.scheduler import SchedulerExaminer
 from kvproof.search.findings import headline
 from kvproof.search.hunt import WORKER_RULES
 from kvproof.subjects.names import dialect_named
-from kvproof.subjects.reference import ReferenceSubject
-from kvproof.subjects.scheduler import SchedulerSubject
+from kvproof.subjects.reference import reference_subject
 from kvproof.subjects.subject import Subject
 from model.dialect import DIALECTS, Dialect
 from model.manager.session import Event, Response
@@ -71,7 +70,7 @@ def rule_of(trace: CaseFile) -> str | None:
 
 
 def replay(path: Path, trace: CaseFile, subject: Subject, dialect_name: str | None) -> Replayed:
-    """Run a trace on a subject; raises ``CouldNotRun`` when there is nothing to compare with."""
+    """Run a trace on a subject."""
     dialect = _dialect(trace, subject, dialect_name)
     too_small = below_minimum(trace.program.configuration, dialect)
     if too_small:
@@ -84,7 +83,7 @@ def replay(path: Path, trace: CaseFile, subject: Subject, dialect_name: str | No
     return _replayed(path, trace, subject.name, result, changed)
 
 
-def replay_scheduler(path: Path, trace: CaseFile, subject: SchedulerSubject) -> Replayed:
+def replay_scheduler(path: Path, trace: CaseFile, subject: Subject) -> Replayed:
     """Run a trace of whole engine steps on an engine."""
     examiner = SchedulerExaminer(subject, watch_goals=False, digests=True)
     try:
@@ -141,11 +140,7 @@ def _dialect(trace: CaseFile, subject: Subject, name: str | None) -> Dialect:
     found = trace.found
     if name is None and found and found.subject == subject.name and found.dialect in DIALECTS:
         name = found.dialect
-    if name is not None:
-        return dialect_named(name)
-    if subject.dialect is None:
-        raise CouldNotRun(f"{subject.name} has no dialect of its own: name one with --dialect")
-    return subject.dialect
+    return subject.dialect if name is None else dialect_named(name)
 
 
 def _examined(examiner: Examining, trace: CaseFile) -> Examination:
@@ -173,7 +168,7 @@ def first_changed_step(trace: CaseFile, subject: Subject) -> int | None:
         names += [n.removeprefix("reference:") for n in trace.expect.fails if "reference:" in n]
     if not names or names[0] not in DIALECTS:
         return None
-    recorded = ReferenceSubject(DIALECTS[names[0]], None, "recorded").run(trace.program, "none")
+    recorded = reference_subject(DIALECTS[names[0]], "recorded").run(trace.program, "none")
     replayed = subject.run(trace.program, "none")
     ours, theirs = (
         [_essence(step.response) for step in steps] for steps in (recorded.steps, replayed.steps)

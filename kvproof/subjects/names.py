@@ -18,65 +18,53 @@ from kvproof.subjects.grammar import (
     SubjectName,
     parse_name,
 )
-from kvproof.subjects.manager import EngineSubject
 from kvproof.subjects.reference import ReferenceSubject
-from kvproof.subjects.scheduler import SchedulerSubject
 from kvproof.subjects.subject import Subject
+from kvproof.subjects.worker import PROGRAM_SECONDS, EngineSubject
 from model.dialect import DIALECTS, Dialect
+from model.program import Level
 
 RELEASE_PREFIX = "vllm-"
 """Dialects of releases are named so, with the version."""
 
 
 def open_subject(
-    name: str, load: Load = "focused", dialect: str | None = None, timeout: float = 10.0
+    name: str,
+    level: Level = "manager",
+    load: Load = "focused",
+    dialect: str | None = None,
+    timeout: float = PROGRAM_SECONDS,
+    shadow: bool = True,
 ) -> Subject:
     """Open what the name names: one of the ``FORMS``, or a subject that the user registered.
 
     ``load`` matters for engines only; ``dialect`` is what the subject is compared with instead of
-    its own; ``timeout`` is the time for one program, in seconds. A release is provisioned now if
-    need be. Raises ``CouldNotRun``.
+    its own; ``timeout`` is the time for one program, in seconds; ``shadow`` lets the model follow
+    the allocator where the level is judged beside the engine. A release is provisioned now if need
+    be. Raises ``CouldNotRun``, also for the reference at a level that it does not have.
     """
     compared_with = None if dialect is None else dialect_named(dialect)
     form, alias = _form(name)
-    if isinstance(form, ReferenceName):
-        runs_as = dialect_named(form.dialect)
-        own_name = f"reference:{form.dialect}"
-        return ReferenceSubject(runs_as, compared_with or runs_as, alias or own_name)
-    engine, own_dialect = _engine(form, alias, load)
-    return EngineSubject(engine, compared_with or own_dialect, timeout)
-
-
-def open_scheduler(
-    name: str,
-    load: Load = "focused",
-    dialect: str | None = None,
-    timeout: float = 10.0,
-    shadow: bool = True,
-) -> SchedulerSubject:
-    """Open the whole scheduler of the engine that the name names.
-
-    ``dialect`` names the release whose known defects count as known, if not the engine's own;
-    with ``shadow`` the model follows every call of the allocator under it.
-    Raises ``CouldNotRun``, also for the reference, which is a model of the allocator only.
-    """
-    known_as = None if dialect is None else dialect_named(dialect)
-    form, alias = _form(name)
-    if isinstance(form, ReferenceName):
+    if not isinstance(form, ReferenceName):
+        engine, own = _engine(form, alias, load)
+        return EngineSubject(engine, level, compared_with or own, timeout, shadow)
+    if level not in ReferenceSubject.levels:
         raise CouldNotRun(
-            f"{name} has no scheduler: the reference is a model of the allocator; "
+            f"{name} has no {level}: the reference is a model of the allocator; "
             "name vllm==VERSION or vllm@PATH"
         )
-    engine, own_dialect = _engine(form, alias, load)
-    return SchedulerSubject(engine, known_as or own_dialect, timeout, shadow)
+    runs_as = dialect_named(form.dialect)
+    own_name = f"reference:{form.dialect}"
+    return ReferenceSubject(runs_as, compared_with or runs_as, alias or own_name)
 
 
-def has_scheduler(name: str) -> bool:
-    """Whether the name is one of an engine; of what it cannot be opened by, it is not."""
+def has_level(name: str, level: Level) -> bool:
+    """Whether the name is one of a subject that has the level; what cannot be opened has none."""
     try:
-        return not isinstance(_form(name)[0], ReferenceName)
+        form, _ = _form(name)
     except CouldNotRun:
         return False
+    return not isinstance(form, ReferenceName) or level in ReferenceSubject.levels
 
 
 def dialect_named(name: str) -> Dialect:

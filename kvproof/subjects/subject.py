@@ -7,36 +7,41 @@ from types import TracebackType
 from typing import Literal, Protocol, Self
 
 from model.dialect import Dialect
-from model.manager.program import ManagerProgram
+from model.program import AnyProgram, Level
 from model.trace import Trace
 
-Level = Literal["manager", "scheduler"]
-"""What is driven: the KV-cache manager, in a legal order of calls, or the whole scheduler."""
+Detail = Literal["none", "digests", "all"]
+"""What a trace holds beside its ending: the least that can be judged, a digest of each step, or
+digests and all that the level has.
 
-Snapshots = Literal["none", "digests", "all"]
-"""What a trace holds beside the responses: nothing, a digest of each state, or digests and the
-states themselves. Digests are the cheap way to compare; states are for judging and showing."""
+At the manager level the least are the responses, and ``all`` are the states too: digests are the
+cheap way to compare, states are for judging and showing. At the scheduler level the least is the
+account of what was judged where the engine runs, and responses come with the digests.
+"""
 
 
 class Subject(Protocol):
-    """An implementation under test. One caller at a time: a subject is not thread-safe."""
+    """An implementation under test, at one level. One caller at a time: it is not thread-safe."""
 
     @property
     def name(self) -> str:
         """What ``open_subject`` opens it by."""
 
     @property
-    def dialect(self) -> Dialect | None:
-        """The dialect that it is compared with unless the user names another."""
+    def level(self) -> Level: ...
 
-    def run(self, program: ManagerProgram, snapshots: Snapshots = "digests") -> Trace:
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect that it is compared with: its own, or the one that the user named."""
+
+    def run(self, program: AnyProgram, detail: Detail = "digests") -> Trace:
         """Run one program. Whatever the implementation does, the answer is a trace.
 
         Raises ``CouldNotRun`` when the implementation cannot be started at all.
         """
 
     def run_many(
-        self, programs: Iterable[ManagerProgram], snapshots: Snapshots = "digests"
+        self, programs: Iterable[AnyProgram], detail: Detail = "digests"
     ) -> Iterator[Trace]:
         """Run programs in order, one trace each; a few are run ahead of the caller.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from invariants.scheduler.account import account_of
 from invariants.scheduler.goals import (
     COPY_TAKEN,
     GOALS,
@@ -26,7 +27,7 @@ from invariants.scheduler.residency_goals import (
     reused,
 )
 from kvproof.levels.scheduler import SchedulerExaminer
-from kvproof.subjects.names import open_scheduler
+from kvproof.subjects.names import open_subject
 from model.program import Program
 from model.scheduler.actions import Step
 from model.scheduler.contents import Contents
@@ -42,11 +43,11 @@ ACTIONS = 60
 
 def goals_seen(version: str, programs: int, modes: dict[str, Any] | None = None) -> Counter[str]:
     seen: Counter[str] = Counter()
-    with open_scheduler(f"vllm=={version}") as subject:
+    with open_subject(f"vllm=={version}", "scheduler") as subject:
         drawn = (draw_program(Random(seed), ACTIONS, modes) for seed in range(programs))
         for trace in subject.run_many(drawn):
             assert trace.ending in ("ended", "violated"), trace.failure
-            seen += trace.goals
+            seen += account_of(trace).goals
     return seen
 
 
@@ -83,11 +84,11 @@ def test_what_fixed_fields_rule_out_is_never_met(modes: dict[str, Any]) -> None:
 
 def test_an_engine_without_requests_meets_no_goal() -> None:
     setup = SchedulerSetup("full", 4, 8, 16, 16, 2)
-    with open_scheduler("vllm==0.33.0") as subject:
+    with open_subject("vllm==0.33.0", "scheduler") as subject:
         trace = subject.run(Program(setup, (Step(), Step())))
-    assert +trace.goals == Counter()
-    with open_scheduler("vllm==0.33.0") as subject:
-        unmet = SchedulerExaminer(subject).unmet(trace.goals)
+    assert +account_of(trace).goals == Counter()
+    with open_subject("vllm==0.33.0", "scheduler") as subject:
+        unmet = SchedulerExaminer(subject).unmet(account_of(trace).goals)
     assert unmet == GOALS
 
 

@@ -16,7 +16,7 @@ from door import OPEN_DOOR
 
 from kvproof.engines.vllm.engine import provision_release
 from kvproof.levels.scheduler import SchedulerExaminer
-from kvproof.subjects.names import open_scheduler
+from kvproof.subjects.names import open_subject
 from model.program import Program, program_to_json
 from model.scheduler.actions import ACTIONS, Arrive, Step
 from model.scheduler.legal import problem_of_program, problem_of_setup
@@ -218,7 +218,7 @@ def test_the_arithmetic_is_that_of_the_engine(version: str) -> None:
     ],
 )
 def test_a_plain_search_finds_a_known_defect(version: str, defect: str, first_seed: int) -> None:
-    with open_scheduler(f"vllm=={version}") as subject:
+    with open_subject(f"vllm=={version}", "scheduler") as subject:
         examiner = SchedulerExaminer(subject, watch_goals=False)
         programs = (draw_program(Random(first_seed + n), 40) for n in range(20))
         for examination in examiner.examine_many(programs):

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from kvproof.levels.scheduler import SchedulerExaminer
-from kvproof.subjects.names import open_scheduler
+from kvproof.subjects.names import open_subject
 from model.program import program_to_json
 from model.scheduler.actions import Arrive, Step
 from model.scheduler.legal import problem_of_program
@@ -35,7 +35,7 @@ def without_one(program: SchedulerProgram) -> Iterator[SchedulerProgram]:
 
 @pytest.mark.parametrize(("version", "defect", "seed"), DEFECTS)
 def test_a_found_defect_is_minimised_to_a_few_actions(version: str, defect: str, seed: int) -> None:
-    with open_scheduler(f"vllm=={version}") as subject:
+    with open_subject(f"vllm=={version}", "scheduler") as subject:
         examiner = SchedulerExaminer(subject, watch_goals=False)
         runs = 0
 

@@ -11,9 +11,9 @@ from rich.text import Text
 from invariants.scheduler.run import Event, Response
 from kvproof.reports.words.calls import call_of, counted
 from kvproof.reports.words.finding import Words, last_line
-from kvproof.subjects.scheduler import SchedulerTrace
 from model.scheduler.actions import Action, Arrive
 from model.scheduler.setup import SchedulerSetup
+from model.trace import Trace
 
 ALWAYS_TOLD = (
     "cache", "block_size", "num_blocks", "max_model_len", "max_num_batched_tokens", "max_num_seqs",
@@ -118,16 +118,17 @@ def describe_setup(setup: SchedulerSetup) -> str:
     return ", ".join(told)
 
 
-def _end(trace: SchedulerTrace) -> str:
+def _end(trace: Trace) -> str:
     """How the trace ended at the action to which there is no answer."""
     raised = last_line(trace.failure) if trace.ending == "violated" else None
     return f"raised {raised}" if raised else trace.ending
 
 
-def _afterwards(traces: Sequence[SchedulerTrace]) -> list[Text]:
+def _afterwards(traces: Sequence[Trace]) -> list[Text]:
     told = [Text("then everything that is pending is completed, and steps go on:")]
     for trace in traces:
-        told += map(Text, _drained(trace.responses[len(trace.program.actions) :]))
+        drained = [step.response for step in trace.steps[len(trace.program.actions) :]]
+        told += map(Text, _drained(drained))
         told += [Text(f"a step {_end(trace)}", "red")] if trace.failure else []
     return told
 
@@ -143,7 +144,7 @@ def _drained(responses: Sequence[Response]) -> Iterator[str]:
 SCHEDULER_WORDS = Words(
     describe_action=describe_action,
     describe_configuration=describe_setup,
-    responses=lambda trace: trace.responses,
+    responses=lambda trace: [step.response for step in trace.steps],
     ending=_end,
     afterwards=_afterwards,
     extras=lambda *_: (),

@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from invariants.rule_book import RULES_OF, SENTENCES, sentence_of
+from invariants.scheduler.account import account_of
 from invariants.scheduler.run import Response
 from invariants.violation import Violation
 from kvproof.commands.search import check_defect
@@ -38,8 +39,11 @@ from kvproof.reports.words.scheduler import SCHEDULER_WORDS, describe_action
 from kvproof.search.findings import save_findings
 from kvproof.search.hunt import MAX_DEATHS, Outcome, soak, unseen
 from kvproof.search.replay import first_difference, replay_scheduler
-from kvproof.subjects.names import has_scheduler, open_scheduler
-from kvproof.subjects.scheduler import SchedulerSubject, SchedulerTrace
+from kvproof.subjects.decoding import digest_of_answer
+from kvproof.subjects.effort import efforts_of
+from kvproof.subjects.names import has_level, open_subject
+from kvproof.subjects.subject import Subject
+from kvproof.subjects.worker import EngineSubject
 from model.dialect import DIALECTS
 from model.program import Program, program_to_json
 from model.scheduler.actions import (
@@ -55,6 +59,8 @@ from model.scheduler.actions import Output as OutputAction
 from model.scheduler.engine import Engine as Scheduler
 from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import NotStartableError, SchedulerSetup
+from model.trace import Ending, Trace
+from model.trace import Step as Answered
 from specs.casefile import CaseFile, read_case
 
 NEWEST, OLDEST = "vllm==0.33.0", "vllm==0.30.0"
@@ -64,14 +70,14 @@ PLAIN: SchedulerProgram = Program(SETUP, (Arrive(prompt=9, output=2), Step(), St
 
 
 @pytest.fixture(scope="module")
-def newest() -> Iterator[SchedulerSubject]:
-    with open_scheduler(NEWEST) as subject:
+def newest() -> Iterator[Subject]:
+    with open_subject(NEWEST, "scheduler") as subject:
         yield subject
 
 
 @pytest.fixture(scope="module")
-def oldest() -> Iterator[SchedulerSubject]:
-    with open_scheduler(OLDEST) as subject:
+def oldest() -> Iterator[Subject]:
+    with open_subject(OLDEST, "scheduler") as subject:
         yield subject
 
 
@@ -85,23 +91,25 @@ def k1() -> CaseFile:
 # Real engines
 
 
-def test_a_plain_program_ends_and_every_action_is_answered(newest: SchedulerSubject) -> None:
-    trace = newest.run(PLAIN, responses=True)
-    assert (trace.ending, trace.violations, trace.failure) == ("ended", (), None)
-    assert trace.responses[:2] == (
+def test_a_plain_program_ends_and_every_action_is_answered(newest: Subject) -> None:
+    trace = newest.run(PLAIN)
+    account = account_of(trace)
+    assert (trace.ending, account.violations, trace.failure) == ("ended", (), None)
+    responses = [step.response for step in trace.steps]
+    assert responses[:2] == [
         (("arrived", 0, 9, 2, 0),),
         (("step", 1, ((0, 0, 9),), ()),),
-    )
-    assert ("ended", 0, "length") in [event for r in trace.responses[3:] for event in r]
-    assert trace.steps >= 2
-    assert newest.run(PLAIN).responses == ()
+    ]
+    assert ("ended", 0, "length") in [event for r in responses[3:] for event in r]
+    assert account.steps >= 2
+    assert newest.run(PLAIN, "none").steps == ()
 
 
 def test_k1_is_a_raise_inside_an_allocation_on_the_release_that_has_it(
-    oldest: SchedulerSubject, newest: SchedulerSubject, k1: CaseFile
+    oldest: Subject, newest: Subject, k1: CaseFile
 ) -> None:
-    trace = oldest.run(k1.program, responses=True)
-    (violation,) = trace.violations
+    trace = oldest.run(k1.program)
+    (violation,) = account_of(trace).violations
     assert (trace.ending, violation.rule, violation.step) == (
         "violated",
         "I4",
@@ -114,19 +122,20 @@ def test_k1_is_a_raise_inside_an_allocation_on_the_release_that_has_it(
     assert newest.run(k1.program).ending == "ended"
 
 
-def test_no_action_of_k1_can_be_removed(oldest: SchedulerSubject, k1: CaseFile) -> None:
+def test_no_action_of_k1_can_be_removed(oldest: Subject, k1: CaseFile) -> None:
     actions = k1.program.actions
     for index in range(len(actions)):
         rest = replace(k1.program, actions=actions[:index] + actions[index + 1 :])
-        assert "I4" not in {violation.rule for violation in oldest.run(rest).violations}, index
+        violations = account_of(oldest.run(rest)).violations
+        assert "I4" not in {violation.rule for violation in violations}, index
 
 
-def test_a_setup_that_the_engine_refuses_is_not_run(newest: SchedulerSubject) -> None:
+def test_a_setup_that_the_engine_refuses_is_not_run(newest: Subject) -> None:
     trace = newest.run(replace(PLAIN, configuration=replace(SETUP, num_blocks=3)))
     assert (trace.ending, trace.failure) == ("refused", "3 blocks; at least 5 needed")
 
 
-def test_a_soak_counts_steps_and_ends_after_so_many(newest: SchedulerSubject) -> None:
+def test_a_soak_counts_steps_and_ends_after_so_many(newest: Subject) -> None:
     examiner = SchedulerExaminer(newest, None, {"cache": "full", "external_store": False}, False)
     outcome = soak(examiner, 1, steps=200)
     assert (outcome.verdict, outcome.level, outcome.findings) == ("clean", "scheduler", [])
@@ -137,7 +146,7 @@ def test_a_soak_counts_steps_and_ends_after_so_many(newest: SchedulerSubject) ->
 
 
 def test_the_crash_is_found_saved_and_replayed(
-    oldest: SchedulerSubject, newest: SchedulerSubject, tmp_path: Path
+    oldest: Subject, newest: Subject, tmp_path: Path
 ) -> None:
     examiner = SchedulerExaminer(oldest, "I4", {"cache": "hisparse", "external_store": False})
     outcome = soak(examiner, 1, programs=300, only="I4")
@@ -160,13 +169,13 @@ def test_the_crash_is_found_saved_and_replayed(
 def test_a_trace_of_the_corpus_goes_as_it_expects(
     name: str, outcome: str, expected: str, k1: CaseFile
 ) -> None:
-    with open_scheduler(name) as subject:
+    with open_subject(name, "scheduler") as subject:
         entry = replay_scheduler(K1, k1, subject)
     assert (entry.outcome, entry.expected, entry.as_expected) == (outcome, expected, True)
 
 
 def test_a_trace_with_which_a_release_does_not_start_is_an_error(
-    newest: SchedulerSubject, k1: CaseFile
+    newest: Subject, k1: CaseFile
 ) -> None:
     small = replace(k1.program.configuration, num_blocks=4)
     trace = replace(k1, program=replace(k1.program, configuration=small))
@@ -177,10 +186,10 @@ def test_a_trace_with_which_a_release_does_not_start_is_an_error(
 
 def test_the_reference_has_no_scheduler() -> None:
     with pytest.raises(CouldNotRun, match="reference:eager has no scheduler: the reference is"):
-        open_scheduler("reference:eager")
-    assert not has_scheduler("reference:eager")
-    assert not has_scheduler("nonsense")
-    assert has_scheduler(NEWEST)
+        open_subject("reference:eager", "scheduler")
+    assert not has_level("reference:eager", "scheduler")
+    assert not has_level("nonsense", "scheduler")
+    assert has_level(NEWEST, "scheduler")
 
 
 @pytest.mark.full
@@ -190,15 +199,16 @@ def test_both_ways_of_loading_answer_alike(name: str) -> None:
     loads: tuple[Load, ...] = ("focused", "full")
     answers = []
     for load in loads:
-        with open_scheduler(name, load=load) as subject:
-            traces = [subject.run(program, responses=True) for program in drawn]
-        answers.append([(digests_of(trace), trace.violations) for trace in traces])
+        with open_subject(name, "scheduler", load) as subject:
+            traces = [subject.run(program) for program in drawn]
+        answers.append([(digests_of(trace), account_of(trace).violations) for trace in traces])
     assert answers[0] == answers[1]
 
 
 def _drawing() -> SchedulerExaminer:
     """An examiner that only draws."""
-    return SchedulerExaminer(SchedulerSubject(_engine(Path(sys.executable)), DIALECTS["eager"]))
+    engine = _engine(Path(sys.executable))
+    return SchedulerExaminer(EngineSubject(engine, "scheduler", DIALECTS["eager"]))
 
 
 def _engine(python: Path) -> Engine:
@@ -339,20 +349,20 @@ ANSWER = {
     "seconds": 0.1,
 }  # fmt: skip
 
-FakeEngine = Callable[..., SchedulerSubject]
+FakeEngine = Callable[..., EngineSubject]
 
 
 @pytest.fixture
 def fake_engine(tmp_path: Path) -> Iterator[FakeEngine]:
     """A worker that does a statement for each message that it gets."""
-    opened: list[SchedulerSubject] = []
+    opened: list[EngineSubject] = []
 
-    def start(statement: str, timeout: float = 10.0) -> SchedulerSubject:
+    def start(statement: str, timeout: float = 10.0) -> EngineSubject:
         python = tmp_path / "python"
         loop = f"for line in sys.stdin:\n    message = json.loads(line)\n    {statement}\n"
         python.write_text(f"#!{sys.executable}\n{HELLO}{loop}")
         python.chmod(0o755)
-        opened.append(SchedulerSubject(_engine(python), DIALECTS["vllm-0.33.0"], timeout))
+        opened.append(EngineSubject(_engine(python), "scheduler", DIALECTS["vllm-0.33.0"], timeout))
         return opened[-1]
 
     yield start
@@ -367,11 +377,12 @@ def saying(message: object) -> str:
 def test_an_answer_becomes_a_trace(fake_engine: FakeEngine) -> None:
     violation = {"rule": "I7", "step": 2, "evidence": ["a", "b"], "known": "K4"}
     answer = ANSWER | {"violations": [violation], "responses": [[["step", 1, [[0, 0, 4]], []]]]}
-    trace = fake_engine(saying(answer)).run(PLAIN, responses=True)
+    trace = fake_engine(saying(answer)).run(PLAIN)
     assert trace.ending == "violated"
-    assert trace.violations == (Violation("I7", 2, ("a", "b"), "K4"),)
-    assert trace.responses == ((("step", 1, ((0, 0, 4),), ()),),)
-    assert (trace.steps, trace.goals) == (7, Counter({"a goal": 2}))
+    account = account_of(trace)
+    assert account.violations == (Violation("I7", 2, ("a", "b"), "K4"),)
+    assert [step.response for step in trace.steps] == [(("step", 1, ((0, 0, 4),), ()),)]
+    assert (account.steps, account.goals) == (7, Counter({"a goal": 2}))
 
 
 @pytest.mark.parametrize(
@@ -417,7 +428,7 @@ def test_programs_that_the_engine_refuses_are_counted_and_are_not_clean(
     outcome = soak(examiner, 1, programs=5)
     assert outcome.refused == Counter({"no HiSparse": 5})
     assert outcome.verdict == "incomplete"
-    assert "not run, 5 times: the engine does not start: no HiSparse" in shown(outcome, examiner)
+    assert "not run, 5 times: the engine does not start: no HiSparse" in shown(outcome)
     assert outcome_json(outcome, {})["refused"] == {"no HiSparse": 5}
 
 
@@ -437,9 +448,9 @@ def test_an_unmet_goal_makes_a_run_incomplete(fake_engine: FakeEngine) -> None:
     assert outcome.verdict == "incomplete"
 
 
-def shown(outcome: Outcome, examiner: SchedulerExaminer) -> str:
+def shown(outcome: Outcome) -> str:
     out = StringIO()
-    show_outcome(Console(file=out, width=120), outcome, {}, examiner.subject)
+    show_outcome(Console(file=out, width=120), outcome, {})
     return out.getvalue()
 
 
@@ -472,7 +483,7 @@ def test_the_gate_counts_known_defects_and_is_red_for_others(
 ) -> None:
     violation = {"rule": "I16", "step": 99, "evidence": ["request 0 waits"], "known": known}
     subject = fake_engine(saying(ANSWER | {"violations": [violation]}))
-    monkeypatch.setattr("kvproof.gate.stages.open_scheduler", lambda *_, **__: subject)
+    monkeypatch.setattr("kvproof.gate.stages.open_subject", lambda *_, **__: subject)
     monkeypatch.setattr(SchedulerExaminer, "unmet", lambda *_: ())
     result, details = gate_stage("scheduler", NEWEST, tmp_path)
     assert (result, detail in details) == (verdict, True), details
@@ -490,12 +501,13 @@ def test_the_gate_has_a_canary_of_whole_steps(tmp_path: Path) -> None:
         gate_stage("scheduler canary", "reference:eager", tmp_path, canaries=canaries)
 
 
-def test_a_step_costs_as_much_after_a_long_context(
-    oldest: SchedulerSubject, newest: SchedulerSubject
-) -> None:
-    assert {effort.cache for effort in newest.efforts()} == {"full", "sliding", "mamba", "hisparse"}
-    assert not any(effort.grows for effort in newest.efforts())
-    assert all(effort.grows for effort in oldest.efforts())
+def test_a_step_costs_as_much_after_a_long_context(oldest: Subject, newest: Subject) -> None:
+    assert isinstance(newest, EngineSubject)
+    assert isinstance(oldest, EngineSubject)
+    efforts = efforts_of(newest)
+    assert {effort.cache for effort in efforts} == {"full", "sliding", "mamba", "hisparse"}
+    assert not any(effort.grows for effort in efforts)
+    assert all(effort.grows for effort in efforts_of(oldest))
     assert "I18" in SchedulerExaminer(oldest).waived
     assert not SchedulerExaminer(newest).waived
 
@@ -520,14 +532,14 @@ def test_the_gate_is_red_where_effort_grows_but_by_design(
     effort = {"cache": "full", "asynchronous": True, "short": 100, "long": long}
     subject = fake_engine(saying({"efforts": [effort]}))
     subject.dialect = DIALECTS[dialect]
-    monkeypatch.setattr("kvproof.gate.stages.open_scheduler", lambda *_, **__: subject)
+    monkeypatch.setattr("kvproof.gate.stages.open_subject", lambda *_, **__: subject)
     result, details = gate_stage("effort", NEWEST, tmp_path)
     assert (result, detail in details) == (verdict, True), details
 
 
 def test_an_effort_that_cannot_be_counted_is_one_clear_line(fake_engine: FakeEngine) -> None:
     with pytest.raises(CouldNotRun, match="fake could not count its effort: KeyError: 1"):
-        fake_engine(saying({"error": "KeyError: 1"})).efforts()
+        efforts_of(fake_engine(saying({"error": "KeyError: 1"})))
 
 
 def test_the_corpus_of_the_gate_holds_traces_of_both_levels(tmp_path: Path) -> None:
@@ -628,14 +640,14 @@ seed 1, vllm==0.30.0
 replay it: kvproof replay k1.json --subject vllm==0.30.0"""
 
 
-def test_a_finding_is_told_like_this(oldest: SchedulerSubject, k1: CaseFile) -> None:
-    trace = oldest.run(k1.program, responses=True)
+def test_a_finding_is_told_like_this(oldest: Subject, k1: CaseFile) -> None:
+    trace = oldest.run(k1.program)
     assert k1.found is not None
     out = StringIO()
     console = Console(file=out, width=200)
     for part in describe_finding(
         SCHEDULER_WORDS,
-        trace.violations[0],
+        account_of(trace).violations[0],
         sentence_of("I4", "scheduler"),
         k1.program,
         [trace],
@@ -649,11 +661,11 @@ def test_a_finding_is_told_like_this(oldest: SchedulerSubject, k1: CaseFile) -> 
 
 def test_a_long_drain_is_cut_and_a_raise_is_told_at_its_action() -> None:
     drained: Response = (("output", 1),)
-    trace = SchedulerTrace("x", PLAIN, "violated", responses=(*PLAIN_RESPONSES, *[drained] * 40))
+    trace = trace_with((*PLAIN_RESPONSES, *[drained] * 40), "violated")
     text = told(Violation("I16", 3, ("request 0 waits",)), trace)
     assert "… and so on, 16 times more" in text
     failure = "Traceback (most recent call last):\nKeyError: 1"
-    raised = SchedulerTrace("x", PLAIN, "violated", failure, responses=PLAIN_RESPONSES[:2])
+    raised = replace(trace_with(PLAIN_RESPONSES[:2], "violated"), failure=failure)
     assert ">3  Step() → raised KeyError: 1" in told(Violation("I19", 2, ("seen",), "K9"), raised)
     assert "I19 (known defect K9)" in told(Violation("I19", 2, ("seen",), "K9"), raised)
 
@@ -665,7 +677,12 @@ PLAIN_RESPONSES: tuple[Response, ...] = (
 )
 
 
-def told(violation: Violation, trace: SchedulerTrace) -> str:
+def trace_with(responses: tuple[Response, ...], ending: Ending = "ended") -> Trace:
+    steps = [Answered(response, digest_of_answer(response)) for response in responses]
+    return Trace("x", PLAIN, tuple(steps), ending)
+
+
+def told(violation: Violation, trace: Trace) -> str:
     out = StringIO()
     console = Console(file=out, width=120)
     for part in describe_finding(SCHEDULER_WORDS, violation, "A sentence.", PLAIN, [trace]):
@@ -723,7 +740,7 @@ def test_the_first_answer_that_changed_is_found(
 
 def test_the_drain_has_one_digest_of_its_own() -> None:
     answers = PLAIN_RESPONSES
-    alone = digests_of(SchedulerTrace("x", PLAIN, "ended", responses=answers))
-    drained = digests_of(SchedulerTrace("x", PLAIN, "ended", responses=answers + answers[1:]))
+    alone = digests_of(trace_with(answers))
+    drained = digests_of(trace_with(answers + answers[1:]))
     assert (len(alone), len(drained)) == (3, 4)
     assert drained[:3] == alone

@@ -20,11 +20,12 @@ from kvproof.search.replay import (
     subjects_of,
 )
 from kvproof.subjects.names import open_subject
-from kvproof.subjects.reference import ReferenceSubject
-from kvproof.subjects.subject import Snapshots, Subject
+from kvproof.subjects.reference import reference_subject
+from kvproof.subjects.subject import Detail, Subject
 from model.dialect import DIALECTS, Dialect
 from model.manager.actions import Admit, Arrive, EndStep
 from model.manager.program import ManagerProgram
+from model.program import Level
 from model.trace import Trace
 from specs.casefile import CaseFile, Expectation, Found, read_case
 
@@ -148,19 +149,20 @@ class Dying:
 
     dies_in: Callable[[int], bool]
     name: str = "dying"
-    dialect: Dialect | None = DIALECTS["deferred"]
+    level: Level = "manager"
+    dialect: Dialect = DIALECTS["deferred"]
     runs: list[ManagerProgram] = field(default_factory=list)
 
-    def run(self, program: ManagerProgram, snapshots: Snapshots = "digests") -> Trace:
+    def run(self, program: ManagerProgram, detail: Detail = "digests") -> Trace:
         self.runs.append(program)
         if self.dies_in(len(self.runs)):
             return Trace(self.name, program, (), "crashed", "killed by signal 9\nlast words")
-        return ReferenceSubject(DIALECTS["deferred"], None, self.name).run(program, snapshots)
+        return reference_subject(DIALECTS["deferred"], self.name).run(program, detail)
 
     def run_many(
-        self, programs: Iterable[ManagerProgram], snapshots: Snapshots = "digests"
+        self, programs: Iterable[ManagerProgram], detail: Detail = "digests"
     ) -> Iterator[Trace]:
-        return (self.run(program, snapshots) for program in programs)
+        return (self.run(program, detail) for program in programs)
 
     def close(self) -> None:
         """Nothing runs."""
@@ -183,13 +185,6 @@ def test_a_worker_that_dies_of_a_trace_fails_it_whatever_its_rule(k1: CaseFile, 
 def test_a_worker_that_died_once_is_given_a_second_run(k1: CaseFile) -> None:
     subject = Dying(lambda run: run == 1)
     assert replay(K1, k1, subject, None).outcome == "FIXED"
-
-
-def test_a_subject_without_a_dialect_needs_one_to_be_named(k1: CaseFile) -> None:
-    subject = Dying(lambda run: False, dialect=None)
-    with pytest.raises(CouldNotRun, match="dying has no dialect of its own"):
-        replay(K1, k1, subject, None)
-    assert replay(K1, k1, subject, "deferred").outcome == "FIXED"
 
 
 def test_an_engine_that_raises_is_not_replayed_beyond(k1: CaseFile) -> None:

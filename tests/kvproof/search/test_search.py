@@ -21,11 +21,12 @@ from kvproof.search import hunt as search_module
 from kvproof.search.findings import check_writable, headline, save_findings
 from kvproof.search.hunt import MAX_DEATHS, Outcome, search, soak
 from kvproof.subjects.names import open_subject
-from kvproof.subjects.reference import ReferenceSubject, reference_subject
-from kvproof.subjects.subject import Snapshots, Subject
+from kvproof.subjects.reference import reference_subject
+from kvproof.subjects.subject import Detail, Subject
 from model.dialect import DIALECTS, Dialect
 from model.manager.actions import EndStep, Finish
 from model.manager.program import ManagerProgram
+from model.program import Level
 from model.startup import below_minimum
 from model.trace import Trace
 from specs.casefile import CaseFileError, read_case
@@ -64,19 +65,20 @@ class FakeEngine:
     """A subject that runs programs on the model; ``spoil`` says what becomes of each trace."""
 
     spoil: Callable[[FakeEngine, Trace], Trace]
-    dialect: Dialect | None = NEWEST
+    dialect: Dialect = NEWEST
     name: str = "fake"
+    level: Level = "manager"
     programs: list[ManagerProgram] = field(default_factory=list)
 
-    def run(self, program: ManagerProgram, snapshots: Snapshots = "digests") -> Trace:
+    def run(self, program: ManagerProgram, detail: Detail = "digests") -> Trace:
         self.programs.append(program)
-        return self.spoil(self, ReferenceSubject(NEWEST, None, self.name).run(program, snapshots))
+        return self.spoil(self, reference_subject(NEWEST, self.name).run(program, detail))
 
     def run_many(
-        self, programs: Iterable[ManagerProgram], snapshots: Snapshots = "digests"
+        self, programs: Iterable[ManagerProgram], detail: Detail = "digests"
     ) -> Iterator[Trace]:
         for program in programs:
-            yield self.run(program, snapshots)
+            yield self.run(program, detail)
 
     def close(self) -> None:
         """Nothing runs."""

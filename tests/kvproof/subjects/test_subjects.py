@@ -17,7 +17,6 @@ import pytest
 from kvproof.engines.vllm.inside import loading as focused
 from kvproof.engines.vllm.release import release_source
 from kvproof.errors import CouldNotRun
-from kvproof.subjects.manager import EngineSubject
 from kvproof.subjects.names import dialect_of_release, newest_dialect, open_subject
 from kvproof.subjects.reference import ReferenceSubject
 from kvproof.subjects.registry import (
@@ -27,6 +26,7 @@ from kvproof.subjects.registry import (
     remove_subject,
 )
 from kvproof.subjects.subject import Subject
+from kvproof.subjects.worker import EngineSubject
 from model import reference as reference_module
 from model.dialect import DIALECTS, Dialect
 from model.manager.actions import Action, Admit, Arrive, EndStep, Finish
@@ -347,7 +347,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 def test_focused_and_full_loading_give_identical_traces(version: str) -> None:
     programs = drawn(DIALECTS[f"vllm-{version}"], 50)
     name = f"vllm=={version}"
-    with open_subject(name, "focused") as focused_, open_subject(name, "full") as full:
+    with open_subject(name, load="focused") as focused_, open_subject(name, load="full") as full:
         for one, other in zip(
             focused_.run_many(programs, "all"), full.run_many(programs, "all"), strict=True
         ):

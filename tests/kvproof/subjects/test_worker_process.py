@@ -14,9 +14,10 @@ import pytest
 
 from kvproof.engines.vllm.engine import Engine
 from kvproof.errors import CouldNotRun
-from kvproof.subjects.manager import EngineSubject
 from kvproof.subjects.pipeline import Pipeline
 from kvproof.subjects.process import End, WorkerCommand, WorkerProcess, describe_exit
+from kvproof.subjects.worker import EngineSubject
+from model.dialect import DIALECTS
 from model.manager.actions import Action, Arrive
 from model.manager.configuration import Configuration
 from model.manager.program import ManagerProgram
@@ -80,7 +81,7 @@ def fake_engine(tmp_path: Path) -> Iterator[FakeEngine]:
 
     def start(script: str, timeout: float = 10.0) -> EngineSubject:
         engine = Engine("vllm@fake", tmp_path, fake_python(tmp_path, script), "focused")
-        opened.append(EngineSubject(engine, None, timeout))
+        opened.append(EngineSubject(engine, "manager", DIALECTS["eager"], timeout))
         return opened[-1]
 
     yield start
@@ -322,7 +323,8 @@ def test_a_worker_that_cannot_be_used_is_refused_by_name_in_one_line(
 
 def test_a_missing_interpreter_is_named(tmp_path: Path) -> None:
     engine = Engine("vllm@fake", tmp_path, tmp_path / "python", "focused")
-    with EngineSubject(engine, None) as subject, pytest.raises(CouldNotRun) as refused:
+    subject = EngineSubject(engine, "manager", DIALECTS["eager"])
+    with subject, pytest.raises(CouldNotRun) as refused:
         subject.run(GOOD)
     expected = f"vllm@fake: {tmp_path}/python cannot be started: No such file or directory"
     assert str(refused.value) == expected
@@ -368,10 +370,11 @@ while True: pass
     script = f"""
 from pathlib import Path, PosixPath
 from kvproof.engines.vllm.engine import Engine
-from kvproof.subjects.manager import EngineSubject
+from kvproof.subjects.worker import EngineSubject
+from model.dialect import DIALECTS
 from model.manager.configuration import Configuration
 from model.program import Program
-subject = EngineSubject({engine!r}, None)
+subject = EngineSubject({engine!r}, "manager", DIALECTS["eager"])
 subject._submit(Program(Configuration(), ()), "none")
 print(subject.pid, flush=True)
 subject.run(Program(Configuration(), ()))
