@@ -1,4 +1,4 @@
--- The abstract machine of specs/exploration/abstract.py, in Murphi, written from its definition.
+-- The abstract machine of specs/exhaustive/abstract.py, in Murphi, written from its definition.
 --
 -- Put in front: constants N (blocks, with the null block), R (requests), P (shared pages), H (hot
 -- blocks), each at least 1; ADOPT_AT, one of the three below; CHARGE, 0 or 1. To have the rule

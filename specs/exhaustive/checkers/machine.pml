@@ -1,4 +1,4 @@
-/* The abstract machine of specs/exploration/abstract.py, in Promela, written from its definition.
+/* The abstract machine of specs/exhaustive/abstract.py, in Promela, written from its definition.
 
    Given with -D: N blocks with the null block 0, R requests, P shared pages, H hot blocks (each at
    least 1); ADOPT_AT, one of the three below; CHARGE, 0 or 1; CHECK, 1 to have a pop that finds no
