@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
+from model.releases import DIALECTS
 from specs.exhaustive.checkers import murphi, python, spin
 from specs.exhaustive.checkers.errors import CheckerError
 from specs.exhaustive.checkers.instance import Instance, parse_instance

@@ -142,7 +142,7 @@ def judged(running: int, shadowed: str | None = None) -> float:
     from invariants.scheduler.run import Run
     from kvproof.engines.vllm.inside import shadow as engine_shadow
     from kvproof.engines.vllm.inside.scheduler import EngineScheduler
-    from model.dialect import DIALECTS
+    from model.releases import DIALECTS
     from model.scheduler.actions import Arrive, CompleteTransfers, Output, Step
 
     installation = engine_shadow.install() if shadowed else None

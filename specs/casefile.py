@@ -19,7 +19,7 @@ from typing import Any, Literal, NoReturn, get_args
 from cattrs import BaseValidationError, Converter, ForbiddenExtraKeysError, transform_error
 from cattrs.gen import make_dict_structure_fn
 
-from invariants.rule_book import RULES_OF
+from invariants.rules import RULES_OF
 from model.languages import LANGUAGES
 from model.program import AnyProgram, Language, Level, Program, action_to_json
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.manager.configuration import Configuration, problem_of
 from model.manager.program import ManagerProgram
+from model.releases import DIALECTS
 from model.startup import below_minimum
 from specs.manager.shortest import shortest
 

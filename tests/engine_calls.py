@@ -34,9 +34,9 @@ from kvproof.engines.vllm.inside.allocator import EngineAllocator  # noqa: E402
 from kvproof.engines.vllm.inside.configuration import startup_minimum  # noqa: E402
 from kvproof.engines.vllm.inside.recorder import Recorder  # noqa: E402
 from kvproof.engines.vllm.inside.scheduler import EngineScheduler  # noqa: E402
-from model.dialect import DIALECTS  # noqa: E402
 from model.manager.program import MANAGER, ManagerProgram  # noqa: E402
 from model.manager.session import Session  # noqa: E402
+from model.releases import DIALECTS  # noqa: E402
 from model.scheduler.plan import External, NewRequest, StepOutcome  # noqa: E402
 from model.scheduler.setup import SchedulerSetup  # noqa: E402
 

@@ -28,8 +28,8 @@ from model.admission import (
     hot_need,
     resident_need,
 )
-from model.dialect import DIALECTS
 from model.manager.configuration import Configuration
+from model.releases import DIALECTS
 from model.startup import minimum_blocks
 
 install(Path(os.environ["KVPROOF_ENGINE_SOURCE"]))

@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from kvproof.engines.vllm.engine import provision_release
-from model.dialect import DIALECTS
 from model.program import program_to_json
+from model.releases import DIALECTS
 from specs.manager.generator import draw_program
 
 ROOT = Path(__file__).parents[1]

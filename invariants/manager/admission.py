@@ -4,22 +4,29 @@ from collections.abc import Iterator
 
 from invariants.manager.peak import peak_blocks
 from invariants.manager.transition import Transition
+from invariants.violation import Cause, Seen
 from model.manager.actions import Admit, Extend
 
-ALONE = "alone, with nothing to wait for,"
-OWN_WRITES = "while its own late writes hold blocks"
+OUT_OF_BLOCKS = "OutOfBlocks"
+"""What is said to be raised where a pool has too few blocks."""
 
 
-def soundness(transition: Transition) -> Iterator[str]:
+def soundness(transition: Transition) -> Iterator[Seen]:
     """I4."""
     allocating = isinstance(transition.action, Admit | Extend)
     for event in transition.response:
         if event[0] == "raised" and allocating and not _asks_for_nothing(transition):
-            yield f"the allocation was admitted, then raised {event[1]}"
+            yield Seen(
+                Cause.OUT_OF_BLOCKS if event[1] == OUT_OF_BLOCKS else Cause.RAISED,
+                f"the allocation was admitted, then raised {event[1]}",
+            )
     if transition.allocation is not None:
         promised, taken = transition.allocation[3], transition.allocation[4]
         if taken > promised[-1]:
-            yield f"the predictor promised {promised[-1]} blocks, the allocation took {taken}"
+            yield Seen(
+                Cause.MORE_THAN_PROMISED,
+                f"the predictor promised {promised[-1]} blocks, the allocation took {taken}",
+            )
 
 
 def _asks_for_nothing(transition: Transition) -> bool:
@@ -27,15 +34,15 @@ def _asks_for_nothing(transition: Transition) -> bool:
     return isinstance(transition.action, Admit) and transition.action.tokens == 0
 
 
-def never_raises(transition: Transition) -> Iterator[str]:
+def never_raises(transition: Transition) -> Iterator[Seen]:
     """I19."""
     if not isinstance(transition.action, Admit | Extend):
         for event in transition.response:
             if event[0] == "raised":
-                yield f"the call raised {event[1]}"
+                yield Seen(Cause.RAISED, f"the call raised {event[1]}")
 
 
-def refusal_changes_nothing(transition: Transition) -> Iterator[str]:
+def refusal_changes_nothing(transition: Transition) -> Iterator[Seen]:
     """I5."""
     if transition.refusal is None or len(transition.response) > 1:
         return
@@ -43,10 +50,10 @@ def refusal_changes_nothing(transition: Transition) -> Iterator[str]:
         transition.before._fields, transition.before, transition.after, strict=True
     ):
         if before != after:
-            yield f"the refused allocation changed {name}"
+            yield Seen(Cause.REFUSAL_CHANGED, f"the refused allocation changed {name}")
 
 
-def progress_alone(transition: Transition) -> Iterator[str]:
+def progress_alone(transition: Transition) -> Iterator[Seen]:
     """I16, at this level: nobody could make room for the request but itself.
 
     Its own writes may be under way: the engine does not wait for them, since it says that they
@@ -60,14 +67,15 @@ def progress_alone(transition: Transition) -> Iterator[str]:
     others = [r for r in after.requests if r.id != refusal[1] and any(r.tables)]
     if not others and all(transfer.request == refusal[1] for transfer in after.transfers):
         need, free = refusal[3][-1], len(after.gpu.free)
-        late = f" {OWN_WRITES}" if after.transfers else ""
-        yield (
-            f"{ALONE} request {refusal[1]} needs {need} blocks for its next {refusal[2]} tokens "
-            f"and {free} are free{late}: it can only preempt itself"
+        late = " while its own late writes hold blocks" if after.transfers else ""
+        yield Seen(
+            Cause.REFUSED_FOR_OWN_WRITES if after.transfers else Cause.REFUSED_ALONE,
+            f"alone, with nothing to wait for, request {refusal[1]} needs {need} blocks for its "
+            f"next {refusal[2]} tokens and {free} are free{late}: it can only preempt itself",
         )
 
 
-def completeness(transition: Transition) -> Iterator[str]:
+def completeness(transition: Transition) -> Iterator[Seen]:
     """I6, where it is plain: nothing else holds or waits for a block."""
     refusal, after = transition.refusal, transition.after
     if refusal is None or not isinstance(transition.action, Admit):
@@ -80,7 +88,8 @@ def completeness(transition: Transition) -> Iterator[str]:
     for pool, peak in zip(pools, peaks, strict=False):
         if peak > len(pool.free):
             return
-    yield (
+    yield Seen(
+        Cause.FITS_AND_REFUSED,
         f"request {request.id} was refused with all blocks free; alone in an ample pool it "
-        f"holds at most {peaks[0]} GPU and {peaks[1]} host blocks"
+        f"holds at most {peaks[0]} GPU and {peaks[1]} host blocks",
     )

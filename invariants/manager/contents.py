@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from invariants.manager.ghost import GARBAGE
 from invariants.manager.transition import Transition, host_row, hot_rows, indexer_row, pages_of
+from invariants.violation import Cause, Seen
 from model.pool import NULL
 from model.snapshot import RequestState
 
 
-def reads(transition: Transition) -> Iterator[str]:
+def reads(transition: Transition) -> Iterator[Seen]:
     """I7."""
     if not transition.happened("step"):
         return
@@ -23,20 +24,23 @@ def _context(request: RequestState) -> int:
     return request.computed + request.scheduled
 
 
-def _indexer_reads(transition: Transition, request: RequestState) -> Iterator[str]:
+def _indexer_reads(transition: Transition, request: RequestState) -> Iterator[Seen]:
     ghost = transition.ghost
     row = indexer_row(request, transition.configuration.hisparse)
     for page in range(pages_of(_context(request), transition.configuration.block_size)):
         block = row[page]
         expected = ghost.expected(request.id, page, _context(request), 1)
         if ghost.gpu.get(block, GARBAGE) != expected:
-            cause = ""
-            if block in ghost.cancelled:
-                cause = f": request {ghost.cancelled[block]} was preempted before it wrote it"
-            yield f"request {request.id} reads foreign contents: page {page}, block {block}{cause}"
+            text = f"request {request.id} reads foreign contents: page {page}, block {block}"
+            victim = ghost.cancelled.get(block)
+            if victim is None:
+                yield Seen(Cause.MISREAD, text)
+            else:
+                text += f": request {victim} was preempted before it wrote it"
+                yield Seen(Cause.NEVER_WRITTEN, text)
 
 
-def _resident_reads(transition: Transition, request: RequestState) -> Iterator[str]:
+def _resident_reads(transition: Transition, request: RequestState) -> Iterator[Seen]:
     ghost, c = transition.ghost, transition.configuration
     reads_host = all(len(row) == c.hot_blocks for row in hot_rows(request, c.num_resident_groups))
     state = next((r for r in transition.after.requests if r.id == request.id), request)
@@ -46,13 +50,22 @@ def _resident_reads(transition: Transition, request: RequestState) -> Iterator[s
             expected = ghost.expected(request.id, page, _context(request), 2 + group)
             if row[page] != NULL:
                 if ghost.gpu.get(row[page], GARBAGE) != expected:
-                    yield f"request {request.id} reads foreign contents as resident page {page}"
+                    yield Seen(
+                        Cause.MISREAD,
+                        f"request {request.id} reads foreign contents as resident page {page}",
+                    )
                 continue
             if not reads_host:
-                yield f"request {request.id} has page {page} on the host and no hot region"
+                yield Seen(
+                    Cause.NO_HOT_REGION,
+                    f"request {request.id} has page {page} on the host and no hot region",
+                )
             contents = ghost.host.get(host[page], ())
             if len(contents) <= group or contents[group] != expected:
-                yield f"request {request.id} reads foreign contents from the host as page {page}"
+                yield Seen(
+                    Cause.MISREAD,
+                    f"request {request.id} reads foreign contents from the host as page {page}",
+                )
 
 
 def _rows_read(request: RequestState, after: RequestState) -> tuple[tuple[int, ...], ...]:

@@ -2,24 +2,17 @@
 
 from collections.abc import Sequence
 
-from invariants.manager.admission import ALONE, OWN_WRITES
+from invariants.known import known_defect
 from invariants.manager.ghost import Ghost
 from invariants.manager.transition import Transition
 from invariants.rules import RULES, Rule
-from invariants.violation import Violation
+from invariants.violation import Seen, Violation
 from model.dialect import Dialect
 from model.manager.actions import Action
 from model.manager.configuration import Configuration
 from model.manager.session import Response, Session
 from model.reference import ReferenceAllocator
 from model.snapshot import Snapshot
-
-KNOWN_DEFECTS = (
-    ("K2", "I7", "was preempted before it wrote it"),
-    ("K5", "I16", ALONE),
-    ("K12", "I16", OWN_WRITES),
-)
-"""(defect, the rule that it breaks, what all of its evidence says): see ``specs/README.md``."""
 
 
 class Judge:
@@ -31,7 +24,7 @@ class Judge:
     def __init__(
         self, configuration: Configuration, dialect: Dialect, rules: Sequence[Rule] = RULES
     ) -> None:
-        waived = dict(dialect.by_design)
+        waived = dialect.waived("manager")
         self.waived = {rule.id: waived[rule.id] for rule in rules if rule.id in waived}
         self._rules = [rule for rule in rules if rule.id not in waived]
         self._configuration = configuration
@@ -50,21 +43,17 @@ class Judge:
         for rule in self._rules:
             if rule.of_state and not transition.changed:
                 continue
-            evidence = tuple(line for check in rule.predicates for line in check(transition))
-            if evidence:
-                violations.append(
-                    Violation(rule.id, self._index, evidence, self._known(rule.id, evidence))
-                )
+            seen = [each for check in rule.predicates for each in check(transition)]
+            if seen:
+                violations.append(self._violation(rule.id, seen))
         self._before = after
         self._index += 1
         return violations
 
-    def _known(self, rule: str, evidence: tuple[str, ...]) -> str | None:
-        for defect, broken, marker in KNOWN_DEFECTS:
-            seen = broken == rule and all(marker in line for line in evidence)
-            if seen and defect in self._dialect.known_defects:
-                return defect
-        return None
+    def _violation(self, rule: str, seen: Sequence[Seen]) -> Violation:
+        causes = frozenset(each.cause for each in seen)
+        known = known_defect("manager", rule, causes, self._dialect)
+        return Violation(rule, self._index, seen[0].cause, tuple(s.text for s in seen), known)
 
 
 def initial_snapshot(configuration: Configuration, dialect: Dialect) -> Snapshot:

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from invariants.manager.transition import Transition
+from invariants.violation import Cause, Seen
 from model.manager.actions import Admit, EndStep, Extend, Finish, Preempt, Reset
 
 
-def eviction_order(transition: Transition) -> Iterator[str]:
+def eviction_order(transition: Transition) -> Iterator[Seen]:
     """I11."""
     unmoved = transition.before.gpu.free == transition.after.gpu.free
     if unmoved or isinstance(transition.action, Reset) or _is_compound(transition):
@@ -29,7 +30,7 @@ def _is_compound(transition: Transition) -> bool:
     return adopting or transition.happened("ended")
 
 
-def _handed_out_from_the_head(transition: Transition) -> Iterator[str]:
+def _handed_out_from_the_head(transition: Transition) -> Iterator[Seen]:
     """New blocks are the longest unused ones, apart from those that the hit itself pinned."""
     fresh = set(transition.new_gpu_blocks)
     after = set(transition.after.gpu.free)
@@ -38,12 +39,15 @@ def _handed_out_from_the_head(transition: Transition) -> Iterator[str]:
             return
         if block in after:
             left = sorted(fresh)
-            yield f"blocks {left} were handed out before block {block}, which was ahead of them"
+            yield Seen(
+                Cause.NOT_FROM_THE_HEAD,
+                f"blocks {left} were handed out before block {block}, which was ahead of them",
+            )
             return
         fresh.discard(block)
 
 
-def _freed_to_the_right_end(transition: Transition) -> Iterator[str]:
+def _freed_to_the_right_end(transition: Transition) -> Iterator[Seen]:
     """Blocks without a key are queued before all others, cached and readable ones behind."""
     before, after = transition.before.gpu, transition.after.gpu
     were_free = set(before.free)
@@ -59,12 +63,18 @@ def _freed_to_the_right_end(transition: Transition) -> Iterator[str]:
             continue
         findable = block in keyed or block in newly_watched
         if findable and place < last:
-            yield f"cached block {block} was freed ahead of blocks that were free before it"
+            yield Seen(
+                Cause.FREED_TO_WRONG_END,
+                f"cached block {block} was freed ahead of blocks that were free before it",
+            )
         if not findable and place > first and block not in watched:
-            yield f"block {block} without a key was freed behind blocks that can still be found"
+            yield Seen(
+                Cause.FREED_TO_WRONG_END,
+                f"block {block} without a key was freed behind blocks that can still be found",
+            )
 
 
-def _copies_leave_tail_first(transition: Transition) -> Iterator[str]:
+def _copies_leave_tail_first(transition: Transition) -> Iterator[Seen]:
     """Pages unpinned by one update or one release: the tail of the prefix is reused first.
 
     Pages that others held too are left out: the last holder's update decided their place.
@@ -80,4 +90,7 @@ def _copies_leave_tail_first(transition: Transition) -> Iterator[str]:
             blocks = [block for block in pinned if block in freed and block in watched]
             places = [place[block] for block in blocks]
             if places != sorted(places, reverse=True):
-                yield f"pages of request {request.id} left head first, blocks {blocks}"
+                yield Seen(
+                    Cause.HEAD_FIRST,
+                    f"pages of request {request.id} left head first, blocks {blocks}",
+                )

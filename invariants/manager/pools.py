@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from invariants.manager.transition import Transition, host_row, hot_rows, indexer_row
+from invariants.violation import Cause, Seen
 from model.pool import NULL
 from model.snapshot import PoolState, Snapshot
 
@@ -14,22 +15,34 @@ def pools(transition: Transition) -> Iterator[tuple[str, PoolState]]:
         yield "host", transition.after.host
 
 
-def conservation(transition: Transition) -> Iterator[str]:
+def conservation(transition: Transition) -> Iterator[Seen]:
     """I1."""
     for name, pool in pools(transition):
         queued = set(pool.free)
         if len(queued) != len(pool.free):
             twice = [block for block, count in Counter(pool.free).items() if count > 1]
-            yield f"excess: {name} blocks {twice} are in the free queue more than once"
+            yield Seen(
+                Cause.QUEUED_TWICE,
+                f"excess: {name} blocks {twice} are in the free queue more than once",
+            )
         if pool.num_free != len(pool.free):
-            yield f"the {name} pool counts {pool.num_free} free blocks, its queue has {pool.free}"
+            yield Seen(
+                Cause.WRONG_COUNTER,
+                f"the {name} pool counts {pool.num_free} free blocks, its queue has {pool.free}",
+            )
         for block, count in enumerate(pool.counts):
             if block == NULL or (count == 0) == (block in queued):
                 continue
             if count == 0:
-                yield f"deficit: {name} block {block} has no holder and is not in the free queue"
+                yield Seen(
+                    Cause.LOST,
+                    f"deficit: {name} block {block} has no holder and is not in the free queue",
+                )
             elif count > 0:
-                yield f"excess: {name} block {block} is in the free queue with count {count}"
+                yield Seen(
+                    Cause.FREE_AND_HELD,
+                    f"excess: {name} block {block} is in the free queue with count {count}",
+                )
 
 
 def gpu_holders(snapshot: Snapshot, hisparse: bool, groups: int) -> Counter[int]:
@@ -65,7 +78,7 @@ def host_holders(snapshot: Snapshot) -> Counter[int]:
     return holders
 
 
-def accounting(transition: Transition) -> Iterator[str]:
+def accounting(transition: Transition) -> Iterator[Seen]:
     """I2."""
     c, after = transition.configuration, transition.after
     expected = {"GPU": gpu_holders(after, c.hisparse, c.num_resident_groups)}
@@ -77,10 +90,13 @@ def accounting(transition: Transition) -> Iterator[str]:
             held = holders.get(block, 0)
             if block != NULL and count != held:
                 word = "excess" if count > held else "deficit"
-                yield f"{word}: {name} block {block} has count {count}, holders {held}"
+                yield Seen(
+                    Cause.EXCESS if count > held else Cause.DEFICIT,
+                    f"{word}: {name} block {block} has count {count}, holders {held}",
+                )
 
 
-def hash_map(transition: Transition) -> Iterator[str]:
+def hash_map(transition: Transition) -> Iterator[Seen]:
     """I10, first half: the map and the blocks' own keys agree."""
     for name, pool in pools(transition):
         by_block = set(pool.keys)
@@ -88,12 +104,18 @@ def hash_map(transition: Transition) -> Iterator[str]:
             (block, group, content) for group, content, *found in pool.cached for block in found
         }
         for block, group, content in sorted(by_block - by_key):
-            yield f"{name} block {block} has key ({group}, {content}) and is not found by it"
+            yield Seen(
+                Cause.KEY_NOT_FOUND,
+                f"{name} block {block} has key ({group}, {content}) and is not found by it",
+            )
         for block, group, content in sorted(by_key - by_block):
-            yield f"{name} block {block} is found by key ({group}, {content}) and does not have it"
+            yield Seen(
+                Cause.FOUND_WITHOUT_KEY,
+                f"{name} block {block} is found by key ({group}, {content}) and does not have it",
+            )
 
 
-def equal_keys(transition: Transition) -> Iterator[str]:
+def equal_keys(transition: Transition) -> Iterator[Seen]:
     """I10, second half: equal keys mean equal tokens and equal salts, and the other way round."""
     names: dict[int, int] = {}
     contents: dict[int, int] = {}
@@ -101,23 +123,29 @@ def equal_keys(transition: Transition) -> Iterator[str]:
         for page, content in enumerate(request.contents):
             name = transition.ghost.prefix_name(request.id, page)
             if names.setdefault(content, name) != name:
-                yield f"two different prefixes have one block hash, content {content}"
+                yield Seen(
+                    Cause.ONE_HASH_TWO_PREFIXES,
+                    f"two different prefixes have one block hash, content {content}",
+                )
             if contents.setdefault(name, content) != content:
-                yield f"one prefix has two block hashes, contents {contents[name]} and {content}"
+                yield Seen(
+                    Cause.ONE_PREFIX_TWO_HASHES,
+                    f"one prefix has two block hashes, contents {contents[name]} and {content}",
+                )
 
 
-def null_block(transition: Transition) -> Iterator[str]:
+def null_block(transition: Transition) -> Iterator[Seen]:
     """I13."""
     for name, pool in pools(transition):
         if NULL in pool.free:
-            yield f"the null block is in the free queue of the {name} pool"
+            yield Seen(Cause.NULL_FREE, f"the null block is in the free queue of the {name} pool")
         if pool.keys and pool.keys[0][0] == NULL:
-            yield f"the null block of the {name} pool has a key"
+            yield Seen(Cause.NULL_KEYED, f"the null block of the {name} pool has a key")
     if NULL in transition.new_gpu_blocks:
-        yield "the null block was handed out"
+        yield Seen(Cause.NULL_HANDED_OUT, "the null block was handed out")
 
 
-def quiescence(transition: Transition) -> Iterator[str]:
+def quiescence(transition: Transition) -> Iterator[Seen]:
     """I12."""
     after = transition.after
     if after.requests or after.transfers or after.deferred or after.held:
@@ -125,6 +153,10 @@ def quiescence(transition: Transition) -> Iterator[str]:
     for name, pool in pools(transition):
         if len(pool.free) != len(pool.counts) - 1:
             missing = sorted(set(range(1, len(pool.counts))) - set(pool.free))
-            yield f"nothing is left to do, and {name} blocks {missing} are not free"
+            yield Seen(
+                Cause.NOT_FREE, f"nothing is left to do, and {name} blocks {missing} are not free"
+            )
     if after.readers or after.unsent:
-        yield f"nothing is left to do, and {after.readers or after.unsent} remain"
+        yield Seen(
+            Cause.LEFT_OVER, f"nothing is left to do, and {after.readers or after.unsent} remain"
+        )

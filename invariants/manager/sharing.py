@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from invariants.manager.transition import Transition, hot_rows, indexer_row
+from invariants.violation import Cause, Seen
 from model.pool import NULL
 from model.snapshot import Snapshot
 
@@ -32,7 +33,7 @@ def uses_of_blocks(
     return uses
 
 
-def no_sharing(transition: Transition) -> Iterator[str]:
+def no_sharing(transition: Transition) -> Iterator[Seen]:
     """I3."""
     if not transition.changed:
         return
@@ -40,7 +41,7 @@ def no_sharing(transition: Transition) -> Iterator[str]:
     uses = uses_of_blocks(after, c.hisparse, c.num_resident_groups, c.block_size)
     for block, found in uses.items():
         if len(found) > 1 and not _same_new_page(found):
-            yield f"block {block} is at once {_wording(found)}"
+            yield Seen(Cause.TWO_USES, f"block {block} is at once {_wording(found)}")
     for content, *blocks in after.copies:
         for group, block in enumerate(blocks):
             wrong = [
@@ -49,11 +50,17 @@ def no_sharing(transition: Transition) -> Iterator[str]:
                 if use[0] != f"resident {group}" or use[1] not in (content, -1)
             ]
             if wrong:
-                yield f"block {block} is the copy of content {content} and {_wording(set(wrong))}"
+                yield Seen(
+                    Cause.COPY_IN_USE,
+                    f"block {block} is the copy of content {content} and {_wording(set(wrong))}",
+                )
     fresh = set(transition.new_gpu_blocks)
     for content, *blocks in after.copies:
         if fresh.intersection(blocks):
-            yield f"newly allocated block in {blocks} is still recorded as copy of {content}"
+            yield Seen(
+                Cause.COPY_HANDED_OUT,
+                f"newly allocated block in {blocks} is still recorded as copy of {content}",
+            )
 
 
 def _same_new_page(uses: set[Use]) -> bool:
@@ -70,13 +77,19 @@ def _wording(uses: set[Use]) -> str:
     )
 
 
-def reuse(transition: Transition) -> Iterator[str]:
+def reuse(transition: Transition) -> Iterator[Seen]:
     """I9."""
     fresh = set(transition.new_gpu_blocks)
     if not fresh:
         return
     for block, request, page in transition.after.readers:
         if block in fresh:
-            yield f"block {block} was handed out; request {request} still reads page {page} there"
+            yield Seen(
+                Cause.STILL_READ,
+                f"block {block} was handed out; request {request} still reads page {page} there",
+            )
     for block in fresh.intersection(transition.after.gpu.watched):
-        yield f"block {block} was handed out, and its reuse watcher has not fired"
+        yield Seen(
+            Cause.WATCHER_SILENT,
+            f"block {block} was handed out, and its reuse watcher has not fired",
+        )

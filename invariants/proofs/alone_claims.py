@@ -13,9 +13,10 @@ from invariants.proofs.arithmetic import Symbols, choose, every, opposite, same
 from invariants.proofs.obligation import Claim, Formulas, Obligation
 from model.admission import Demand, Number, Truth
 from model.bounds import Sizes, held_when_asking, least_pool
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.holding import ACTIVE_TAIL_PAGES
 from model.manager.configuration import Configuration
+from model.releases import DIALECTS
 from model.startup import minimum_blocks
 
 ASKS_WHEN_LOW = DIALECTS["vllm-0.30.0"]

@@ -5,10 +5,11 @@ What costs a pass over the pool is not asked after every action; see ``Run``.
 
 from collections.abc import Iterator
 
+from invariants.violation import Cause
 from model.scheduler.plan import PoolState
 
-Found = tuple[str, str]
-"""(id of the rule, what was seen)."""
+Found = tuple[str, Cause, str]
+"""(id of the rule, in what way it is broken, what was seen)."""
 
 
 def audit(pool: PoolState) -> Iterator[Found]:
@@ -17,37 +18,54 @@ def audit(pool: PoolState) -> Iterator[Found]:
     yield from _accounting(pool)
     yield from _hash_map(pool)
     if pool.null in pool.free or pool.null in pool.keyed:
-        yield "I13", f"{pool.name}: the null block is free or has a hash"
+        yield "I13", Cause.NULL_FREE, f"{pool.name}: the null block is free or has a hash"
 
 
 def _conservation(pool: PoolState) -> Iterator[Found]:
     if pool.num_free != len(pool.free):
-        yield "I1", f"{pool.name}: counter {pool.num_free}, {len(pool.free)} blocks in the queue"
+        yield (
+            "I1",
+            Cause.WRONG_COUNTER,
+            f"{pool.name}: counter {pool.num_free}, {len(pool.free)} blocks in the queue",
+        )
     free = set(pool.free)
     if len(free) != len(pool.free):
         twice = sorted({block for block in pool.free if pool.free.count(block) > 1})
-        yield "I1", f"{pool.name}: excess: blocks {twice} are in the queue twice"
+        yield (
+            "I1",
+            Cause.QUEUED_TWICE,
+            f"{pool.name}: excess: blocks {twice} are in the queue twice",
+        )
     for block, count in enumerate(pool.counts):
         if block == pool.null:
             continue
         if block in free and count != 0:
-            yield "I1", f"{pool.name}: excess: block {block} is free with {count} references"
+            yield (
+                "I1",
+                Cause.FREE_AND_HELD,
+                f"{pool.name}: excess: block {block} is free with {count} references",
+            )
         if block not in free and count <= 0:
-            yield "I1", f"{pool.name}: deficit: block {block} is neither free nor held"
+            yield "I1", Cause.LOST, f"{pool.name}: deficit: block {block} is neither free nor held"
 
 
 def _accounting(pool: PoolState) -> Iterator[Found]:
     for block, count in enumerate(pool.counts):
         holders = pool.holders.get(block, ())
         if block != pool.null and count != len(holders):
+            cause = Cause.EXCESS if count > len(holders) else Cause.DEFICIT
             held = ", ".join(holders) or "nothing"
-            yield "I2", f"{pool.name}: block {block} has {count} references, held by {held}"
+            yield "I2", cause, f"{pool.name}: block {block} has {count} references, held by {held}"
 
 
 def _hash_map(pool: PoolState) -> Iterator[Found]:
     for block in pool.keyed.keys() | pool.found.keys():
         if pool.keyed.get(block) != pool.found.get(block):
-            yield "I10", f"{pool.name}: the hash of block {block} is not the one it is found by"
+            yield (
+                "I10",
+                Cause.KEYS_DIFFER,
+                f"{pool.name}: the hash of block {block} is not the one it is found by",
+            )
 
 
 def quiescence(pool: PoolState) -> Iterator[Found]:
@@ -55,4 +73,8 @@ def quiescence(pool: PoolState) -> Iterator[Found]:
     lost = len(pool.counts) - 1 - len(set(pool.free))
     if lost:
         kept = sorted(set(range(len(pool.counts))) - set(pool.free) - {pool.null})
-        yield "I12", f"{pool.name}: all requests have ended, and blocks {kept} are not free"
+        yield (
+            "I12",
+            Cause.NOT_FREE,
+            f"{pool.name}: all requests have ended, and blocks {kept} are not free",
+        )

@@ -14,6 +14,8 @@ from invariants.scheduler.residency_goals import (
     reused,
 )
 from invariants.scheduler.run import Response, Run
+from model.dialect import Dialect
+from model.releases import release_named
 from model.scheduler.actions import Abort, Action
 from model.scheduler.minimum import pages_of
 from model.scheduler.plan import RequestView, Scheduled, StepPlan
@@ -75,14 +77,13 @@ GOALS = tuple(dict.fromkeys((
 )))  # fmt: skip
 
 
-def unreachable_goals(release: str) -> dict[str, str]:
-    """Goals that a release cannot meet, with the reason."""
+def unreachable_goals(dialect: Dialect) -> dict[str, str]:
+    """Goals that a release cannot meet, with the reason: as its dialect and its row say."""
     reasons: dict[str, str] = {}
-    if release in ("vllm-0.30.0", "vllm-0.31.0"):
+    if dialect.adopt_at != "end_of_step":
         reasons[COPY_TAKEN] = "copies are adopted within the hit's own allocation"
-    if release in ("vllm-0.30.0", "vllm-0.31.0", "vllm-0.32.0"):
-        reasons[DEFERRED_LOAD] = "no load waits for the steps in flight: that came with 0.33.0"
-    return reasons
+    release = release_named(dialect.name)
+    return reasons | dict(release.cannot if release else ())
 
 
 EXCLUDED: tuple[tuple[str, Any, tuple[str, ...]], ...] = (

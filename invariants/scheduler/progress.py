@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from invariants.scheduler.run import Run
+from invariants.violation import Cause
 from model.scheduler.actions import CompleteLoad, CompleteTransfers, Output, Step
 from model.scheduler.setup import SchedulerSetup
 
@@ -26,11 +27,12 @@ def drain(run: Run) -> bool:
         idle = 0 if moved else idle + 1
         since_delivery = 0 if delivered else since_delivery + 1
         if idle > IDLE_ROUNDS + _delays(run):
-            run.report("I16", "nothing runs, nothing is pending, and requests wait", *waiting(run))
+            text = "nothing runs, nothing is pending, and requests wait"
+            run.report("I16", Cause.NOTHING_RUNS, text, *waiting(run))
             return False
         if since_delivery > patience(run.setup, len(run.live)) + _delays(run):
-            run.report("I16", "requests are scheduled again and again and none gets a token",
-                       *waiting(run))  # fmt: skip
+            text = "requests are scheduled again and again and none gets a token"
+            run.report("I16", Cause.NO_TOKEN, text, *waiting(run))
             return False
     run.judge_quiescence()
     return True

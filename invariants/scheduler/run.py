@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from invariants.scheduler.audit import audit, quiescence
-from invariants.violation import Violation
+from invariants.violation import Cause, Violation
 from model.scheduler.actions import (
     Abort,
     Action,
@@ -142,23 +142,25 @@ class Run:
     def audit(self) -> None:
         self.pools = self.engine.pool_states()
         for pool in self.pools:
-            for rule, seen in audit(pool):
-                self.report(rule, seen)
+            for found in audit(pool):
+                self.report(*found)
         for view in self.engine.statuses().values():
             if min(view.computed, view.in_flight, view.placeholders) < 0:
-                self.report("I17", f"a counter of request {view.id} is below zero: {view}")
+                self.report(
+                    "I17", Cause.BELOW_ZERO, f"a counter of request {view.id} is below zero: {view}"
+                )
 
     def judge_quiescence(self) -> None:
         """Nothing may be left of what has ended."""
         for pool in self.engine.pool_states():
-            for rule, seen in quiescence(pool):
-                self.report(rule, seen)
+            for found in quiescence(pool):
+                self.report(*found)
 
-    def report(self, rule: str, *evidence: str) -> None:
+    def report(self, rule: str, cause: Cause, *evidence: str) -> None:
         if not any(
             violation.rule == rule and violation.step == self.taken for violation in self.violations
         ):
-            self.violations.append(Violation(rule, self.taken, evidence))
+            self.violations.append(Violation(rule, self.taken, cause, evidence))
 
     # Requests come and go
 
@@ -263,10 +265,15 @@ class Run:
         for number in plan.preempted:
             still = number in views and views[number].status == "preempted"
             if still and f"request {number}" in holders:
-                self.report("I17", f"request {number} was preempted and still holds blocks")
+                self.report(
+                    "I17",
+                    Cause.HOLDS_AFTER_PREEMPTION,
+                    f"request {number} was preempted and still holds blocks",
+                )
         if len(plan.preempted) == 1 and not (busy or holders):
             self.report(
                 "I16",
+                Cause.PREEMPTED_ALONE,
                 f"request {plan.preempted[0]} runs alone, with nothing to wait for, and is "
                 "preempted",
             )
@@ -300,7 +307,7 @@ class Run:
                     self.worker.spoil(share, FIRST_LOST - min(origins))
                 else:
                     self.misread += found
-                    self.report("I7", *(self._describe(m) for m in found))
+                    self.report("I7", Cause.MISREAD, *(self._describe(m) for m in found))
             if not news & tainted:
                 return frozenset(tainted)
             misread = [
@@ -328,6 +335,7 @@ class Run:
                 if shared := blocks & step.reach:
                     self.report(
                         "I15",
+                        Cause.WRITES_BESIDE_STEP,
                         f"the load of request {load.request} writes blocks {sorted(shared)} beside "
                         f"step {step.plan.step}, which is in flight and uses them",
                     )
@@ -396,13 +404,15 @@ class Run:
         for output in outputs:
             life = self.lives[output.request]
             if output.tokens and output.request in step.tainted:
-                self.report("I7", f"request {output.request} is given a token that was computed "
-                             "on what a failed load left")  # fmt: skip
+                self.report("I7", Cause.TOKEN_OF_FAILED_LOAD,
+                            f"request {output.request} is given a token that was computed "
+                            "on what a failed load left")  # fmt: skip
             start = life.prompt + life.delivered
             expected = life.text.tokens(start, start + len(output.tokens))
             if tuple(output.tokens) != expected:
-                self.report("I7", f"request {output.request} is given tokens {output.tokens}, "
-                             f"and {expected} come next")  # fmt: skip
+                self.report("I7", Cause.WRONG_TOKENS,
+                            f"request {output.request} is given tokens {output.tokens}, "
+                            f"and {expected} come next")  # fmt: skip
             life.delivered += len(output.tokens)
             if output.finish is not None:
                 self._end(output.request, output.finish)

@@ -12,13 +12,14 @@ from invariants.conformance.check import CallFinding, Checked, check
 from invariants.conformance.log import CallLog
 from invariants.conformance.reading import CallLogError
 from invariants.conformance.records import Header
-from invariants.rule_book import sentence_of
+from invariants.rules import sentence_of
 from kvproof.commands.options import DialectOption, JsonOption, OutOption, finish
 from kvproof.errors import CouldNotRun
 from kvproof.reports.terminal import STYLES
 from kvproof.search.findings import check_writable
 from kvproof.subjects.names import RELEASE_PREFIX, dialect_named
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
+from model.releases import DIALECTS
 
 
 def dialect_of(header: Header, name: str | None) -> Dialect:

@@ -105,7 +105,7 @@ def explore_model(
         space.taken,
         below_minimum=below_minimum(instance.configuration, instance.dialect),
         known=space.known,
-        waived=dict(instance.dialect.by_design),
+        waived=instance.dialect.waived("manager"),
     )
 
 
@@ -246,7 +246,7 @@ def _rules(only: str | None, dialect: Dialect) -> tuple[Rule, ...]:
     known = [rule.id for rule in RULES]
     if only is not None and only not in known:
         raise CouldNotRun(f"there is no rule {only!r}; there are {', '.join(known)}")
-    waived = dict(dialect.by_design)
+    waived = dialect.waived("manager")
     if only in waived:
         raise CouldNotRun(f"{only} is not judged under the dialect {dialect.name}: {waived[only]}")
     return tuple(rule for rule in RULES if only in (None, rule.id))

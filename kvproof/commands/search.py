@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from invariants.rule_book import ENDINGS, RULES_OF, SENTENCES
-from invariants.scheduler.known import KNOWN_DEFECTS
+from invariants.known import defects_of
+from invariants.rules import ENDINGS_OF, RULES_OF, SENTENCED
 from kvproof.commands.options import (
     CompareOption,
     DialectOption,
@@ -38,6 +38,7 @@ from kvproof.search.findings import check_writable, save_findings
 from kvproof.search.hunt import Outcome, rules_for, search, soak
 from kvproof.subjects.names import open_subject
 from kvproof.subjects.reference import ReferenceSubject
+from model.dialect import Dialect
 from model.program import Level
 from specs.casefile import MAX_SEED, CaseFileError
 
@@ -164,13 +165,13 @@ def opened_examiner(
 ) -> Iterator[Examiner]:
     """An examiner that looks for one rule or all; raises ``CouldNotRun`` if it would see none."""
     with open_subject(name, load=load, dialect=dialect) as subject:
-        waived = dict(subject.dialect.by_design)
+        waived = subject.dialect.waived("manager")
         if rule in waived:
             raise CouldNotRun(
                 f"{rule} is not judged under the dialect {subject.dialect.name}: {waived[rule]}"
             )
         itself = isinstance(subject, ReferenceSubject) and subject.runs_as == subject.dialect
-        if itself and rule in ENDINGS["manager"]:
+        if itself and rule in ENDINGS_OF["manager"]:
             raise CouldNotRun(
                 f"{name} is the model itself, so {rule} cannot be broken: "
                 "name another dialect to compare with by --dialect"
@@ -199,26 +200,25 @@ def opened_scheduler(
         raise CouldNotRun("--compare is for --level manager: the scheduler has no model beside it")
     modes = modes_of(fix or ())
     with open_subject(name, "scheduler", load, dialect, shadow=shadow) as subject:
-        check_defect(rule, subject.dialect.name)
+        check_defect(rule, subject.dialect)
         yield SchedulerExaminer(subject, rule, modes, watch_goals=rule is None)
 
 
 def _check_rule(rule: str | None, level: Level) -> None:
     rules = RULES_OF[level]
     if level == "scheduler":
-        rules = (*rules, *dict.fromkeys(defect.id for defect in KNOWN_DEFECTS))
+        rules = (*rules, *defects_of(level))
     if rule is not None and rule not in rules:
         what = f"there is no rule {rule!r}"
-        if rule in SENTENCES:
+        if rule in SENTENCED:
             what = f"{rule} is not judged in programs of the level of the {level}"
         raise CouldNotRun(f"{what}; there are {', '.join(rules)}")
 
 
-def check_defect(rule: str | None, release: str) -> None:
+def check_defect(rule: str | None, dialect: Dialect) -> None:
     """A defect that a release is not known for is never named there: it would look clean."""
-    releases = {name for d in KNOWN_DEFECTS if d.id == rule for name in d.releases}
-    if releases and release not in releases:
-        raise CouldNotRun(f"{rule} is no known defect of {release}: look for its rule instead")
+    if rule in defects_of("scheduler") and rule not in dialect.known_defects:
+        raise CouldNotRun(f"{rule} is no known defect of {dialect.name}: look for its rule instead")
 
 
 def _check_unfixed(fix: list[str] | None) -> None:

@@ -11,7 +11,7 @@ from kvproof.reports.streams import write_line
 from kvproof.reports.subjects import Subjects, show_subjects, subjects_json
 from kvproof.subjects.names import open_subject
 from kvproof.subjects.registry import add_subject, registered_subjects, remove_subject
-from model.dialect import DIALECTS
+from model.releases import DIALECTS
 
 RELEASE = "vllm=="
 

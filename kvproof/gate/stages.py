@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from invariants.proofs.predicted import LEAST_SHAPES, TWIN, sweep
-from invariants.rule_book import SCHEDULER_BY_DESIGN
 from kvproof.errors import CouldNotRun
 from kvproof.gate.plan import Plan
 from kvproof.gate.results import (
@@ -111,7 +110,7 @@ def effort(plan: Plan, name: str, _: Progress) -> EffortResult:
     with open_subject(name, "scheduler", plan.settings.load) as subject:
         assert isinstance(subject, EngineSubject)
         efforts = efforts_of(subject)
-        waived = SCHEDULER_BY_DESIGN.get(subject.dialect.name, {}).get(EFFORT_RULE)
+        waived = subject.dialect.waived("scheduler").get(EFFORT_RULE)
     return EffortResult(EFFORT_RULE, efforts, waived)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from invariants.manager.goals import GOALS, GoalWatcher, unreachable_goals
 from invariants.manager.judge import Judge, initial_snapshot
 from invariants.rules import RULES, Rule
-from invariants.violation import Violation
+from invariants.violation import Cause, Violation
 from kvproof.errors import CouldNotRun
 from kvproof.levels.level import Examination
 from kvproof.levels.renaming import Renaming
@@ -51,7 +51,7 @@ class Examiner:
     @property
     def waived(self) -> Mapping[str, str]:
         """Rules that the dialect breaks by design, with the reason."""
-        return dict(self.dialect.by_design)
+        return self.dialect.waived("manager")
 
     def draw(self, random: Random, actions: int) -> ManagerProgram:
         return draw_program(random, self.dialect, actions)
@@ -160,14 +160,15 @@ class Examiner:
     def _diverged(self, result: Examination, trace: Trace, index: int) -> None:
         """The subject answered differently: judge its own states, and report the difference."""
         if index >= len(trace.steps) and trace.ending in ("crashed", "hung"):
-            rule = "crash" if trace.ending == "crashed" else "hang"
-            result.add([Violation(rule, index, (trace.failure or trace.ending,))])
+            crashed = trace.ending == "crashed"
+            rule, cause = ("crash", Cause.CRASHED) if crashed else ("hang", Cause.HUNG)
+            result.add([Violation(rule, index, cause, (trace.failure or trace.ending,))])
             return
         own = self.subject.run(trace.program, "all")
         if self.rules:
             result.violations = []
             result.add(judge_trace(own, self.dialect, self.rules))
-        result.add([Violation("lockstep", index, self._difference(own, index))])
+        result.add([Violation("lockstep", index, Cause.DIFFERS, self._difference(own, index))])
 
     def _difference(self, own: Trace, index: int) -> tuple[str, ...]:
         reference = reference_subject(self.dialect, "model").run(own.program, "all")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import tee
 from random import Random
 
-from invariants.violation import Violation
+from invariants.violation import Cause, Violation
 from kvproof.errors import CouldNotRun
 from kvproof.levels.level import Examination
 from kvproof.levels.manager import shown_by
@@ -18,7 +18,7 @@ from model.trace import Trace
 from specs.manager.generator import draw_program
 from specs.shrink import minimise
 
-DEATHS = {"crashed": "crash", "hung": "hang"}
+DEATHS = {"crashed": ("crash", Cause.CRASHED), "hung": ("hang", Cause.HUNG)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class PairExaminer:
 
     @property
     def waived(self) -> Mapping[str, str]:
-        return dict(self.dialect.by_design)
+        return self.dialect.waived("manager")
 
     def draw(self, random: Random, actions: int) -> ManagerProgram:
         return draw_program(random, self.dialect, actions)
@@ -72,13 +72,16 @@ class PairExaminer:
                 raise CouldNotRun(f"{trace.subject} could not run a program: {trace.failure}")
             if trace.ending in DEATHS:
                 evidence = f"{trace.subject}: {trace.failure or trace.ending}"
-                result.add([Violation(DEATHS[trace.ending], 0, tuple(evidence.splitlines()))])
+                rule, cause = DEATHS[trace.ending]
+                result.add([Violation(rule, 0, cause, tuple(evidence.splitlines()))])
         if result.violations:
             return result
         for index in range(max(len(one.steps), len(two.steps))):
             digests = [t.steps[index].digest if index < len(t.steps) else "" for t in (one, two)]
             if digests[0] != digests[1]:
-                result.add([Violation("lockstep", index, self._difference(one, two, index))])
+                result.add(
+                    [Violation("lockstep", index, Cause.DIFFERS, self._difference(one, two, index))]
+                )
                 break
         return result
 

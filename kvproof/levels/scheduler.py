@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, get_args, get_type_hints
 
-from invariants.rule_book import SCHEDULER_BY_DESIGN
 from invariants.scheduler.account import account_of
 from invariants.scheduler.goals import GOALS, excluded_goals, unreachable_goals
-from invariants.violation import Violation
+from invariants.violation import Cause, Violation
 from kvproof.errors import CouldNotRun
 from kvproof.levels.level import Examination
 from kvproof.subjects.decoding import digest_of_answer
@@ -26,7 +25,7 @@ from specs.casefile import MAX_NUMBER, MAX_PARALLEL
 from specs.scheduler.generator import draw_program
 from specs.scheduler.shrink import minimise
 
-DEATHS = {"crashed": "crash", "hung": "hang"}
+DEATHS = {"crashed": ("crash", Cause.CRASHED), "hung": ("hang", Cause.HUNG)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class SchedulerExaminer:
     @property
     def waived(self) -> Mapping[str, str]:
         """Rules that the release breaks by design, with the reason."""
-        return SCHEDULER_BY_DESIGN.get(self.dialect.name, {})
+        return self.dialect.waived("scheduler")
 
     def draw(self, random: Random, actions: int) -> SchedulerProgram:
         try:
@@ -83,7 +82,8 @@ class SchedulerExaminer:
             return result
         if trace.ending in DEATHS:
             evidence = (trace.failure or trace.ending).splitlines()
-            result.add([Violation(DEATHS[trace.ending], 0, tuple(evidence))])
+            rule, cause = DEATHS[trace.ending]
+            result.add([Violation(rule, 0, cause, tuple(evidence))])
             return result
         result.add(b for b in account.violations if self.only in (None, b.rule, b.known))
         result.actions_run = len(trace.program.actions)
@@ -115,7 +115,7 @@ class SchedulerExaminer:
         return minimise(program, fails)
 
     def unmet(self, seen: Counter[str]) -> tuple[str, ...]:
-        excluded = excluded_goals(self.modes) | unreachable_goals(self.dialect.name)
+        excluded = excluded_goals(self.modes) | unreachable_goals(self.dialect)
         return tuple(goal for goal in GOALS if goal not in excluded and not seen[goal])
 
 

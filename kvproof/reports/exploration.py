@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from invariants.rule_book import sentence_of
+from invariants.rules import sentence_of
 from kvproof.reports.terminal import STYLES
 
 if TYPE_CHECKING:

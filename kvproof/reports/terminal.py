@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from invariants.rule_book import sentence_of
+from invariants.rules import sentence_of
 from kvproof.gate.events import GateResult
 from kvproof.proving import Proofs
 from kvproof.reports.words.finding import describe_finding

@@ -14,8 +14,9 @@ from kvproof.search.hunt import WORKER_RULES
 from kvproof.subjects.names import dialect_named
 from kvproof.subjects.reference import reference_subject
 from kvproof.subjects.subject import Subject
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.manager.session import Event, Response
+from model.releases import DIALECTS
 from model.startup import below_minimum
 from specs.casefile import CaseFile
 

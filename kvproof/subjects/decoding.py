@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from invariants.scheduler.account import Account
-from invariants.violation import Violation
+from invariants.violation import Cause, Violation
 from kvproof.subjects.pipeline import Reply
 from kvproof.subjects.subject import Detail
 from model.program import AnyProgram, Level, program_to_json
@@ -112,7 +112,7 @@ def _ask_scheduler(program: AnyProgram, detail: Detail, beside: Beside) -> Messa
 def _read_scheduler(subject: str, program: AnyProgram, detail: Detail, message: Message) -> Trace:
     violations = tuple(
         [
-            Violation(b["rule"], b["step"], tuple(b["evidence"]), b["known"])
+            Violation(b["rule"], b["step"], Cause(b["cause"]), tuple(b["evidence"]), b["known"])
             for b in message["violations"]
         ]
     )

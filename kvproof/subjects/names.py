@@ -21,8 +21,9 @@ from kvproof.subjects.grammar import (
 from kvproof.subjects.reference import ReferenceSubject
 from kvproof.subjects.subject import Subject
 from kvproof.subjects.worker import PROGRAM_SECONDS, EngineSubject
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.program import Level
+from model.releases import DIALECTS
 
 RELEASE_PREFIX = "vllm-"
 """Dialects of releases are named so, with the version."""

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.manager.configuration import Configuration
+from model.releases import DIALECTS
 from model.startup import minimum_host_blocks
 
 

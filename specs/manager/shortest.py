@@ -8,7 +8,7 @@ is not excluded.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.manager.actions import (
     Action,
     Admit,
@@ -23,6 +23,7 @@ from model.manager.actions import (
 from model.manager.configuration import Configuration
 from model.manager.program import ManagerProgram
 from model.program import Program
+from model.releases import DIALECTS
 from model.startup import minimum_blocks, minimum_host_blocks
 from specs.exhaustive.breadth import Limits, breadth_first
 from specs.exhaustive.checkpoint import Checkpoints, Played

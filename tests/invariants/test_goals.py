@@ -11,7 +11,7 @@ from kvproof.levels import manager as examine_module
 from kvproof.levels.manager import Examiner
 from kvproof.search.hunt import Outcome, soak
 from kvproof.subjects.reference import reference_subject
-from model.dialect import DIALECTS
+from model.releases import DIALECTS
 
 PROGRAMS = 200
 

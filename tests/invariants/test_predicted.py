@@ -18,9 +18,10 @@ from invariants.proofs.predicted import (
     sweep,
 )
 from kvproof.subjects.names import open_subject
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.manager.actions import Admit
 from model.manager.program import ManagerProgram
+from model.releases import DIALECTS
 from model.startup import minimum_host_blocks
 from model.trace import Trace
 

@@ -29,13 +29,14 @@ from kvproof.gate.table import EXPECTED, FREE_BLOCKS
 from kvproof.subjects.names import open_subject
 from model.admission import INTEGERS, Number, kept_copies
 from model.bounds import blocks_missing, is_reached, least_blocks
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.manager.actions import Admit, Arrive, CompleteTransfers, EndStep, Extend, Hold
 from model.manager.configuration import Configuration
 from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.program import Program
 from model.reference import ReferenceAllocator
+from model.releases import DIALECTS
 from model.startup import minimum_blocks
 from model.trace import Trace
 from specs.manager.generator import draw_program

@@ -22,7 +22,7 @@ from invariants.proofs.mutants import MUTANTS, Mutant, formulas_of
 from invariants.proofs.obligation import THE_MODELS, Formulas
 from invariants.proofs.predicted import look_up
 from invariants.proofs.scenes import hit_scene
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.manager.actions import (
     Action,
     Admit,
@@ -37,6 +37,7 @@ from model.manager.configuration import Configuration
 from model.manager.session import Response, Session
 from model.pool import NULL
 from model.reference import ReferenceAllocator
+from model.releases import DIALECTS
 from model.snapshot import Snapshot
 
 ORDERS: dict[str, Order] = {

@@ -38,7 +38,7 @@ from invariants.proofs.transition_system.policy import (
 from invariants.proofs.transition_system.vocabulary import STATE
 from model import allocation, release
 from model import state as state_module
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.holding import Holding
 from model.manager.actions import (
     Admit,
@@ -55,6 +55,7 @@ from model.manager.configuration import Configuration
 from model.manager.program import ManagerProgram
 from model.pool import Pool
 from model.program import Program
+from model.releases import DIALECTS
 from model.state import State
 from specs.casefile import read_case
 from specs.manager.generator import draw_program

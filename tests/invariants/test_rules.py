@@ -18,7 +18,7 @@ from model import allocation, publication, residency
 from model import reference as reference_module
 from model import state as state_module
 from model.allocator import Allocation, AllocationFailedError
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.holding import Hit, Holding
 from model.manager.actions import Action, Admit, Arrive, EndStep, Extend, Preempt
 from model.manager.configuration import Configuration
@@ -27,6 +27,7 @@ from model.manager.session import Session
 from model.pool import NULL, Pool
 from model.program import Program
 from model.reference import ReferenceAllocator
+from model.releases import DIALECTS
 from model.request import Request
 from model.state import State
 from specs.manager.generator import draw_program
@@ -467,8 +468,8 @@ def test_drawn_programs_never_find_k2_under_fcfs() -> None:
 
 def test_a_rule_that_a_dialect_breaks_by_design_is_named_with_the_reason() -> None:
     dialect = DIALECTS["vllm-0.30.0"]
-    assert Judge(Configuration(), dialect).waived == dict(dialect.by_design)
-    assert set(dict(dialect.by_design)) == {"I8", "I11", "I14"}
+    assert Judge(Configuration(), dialect).waived == dialect.waived("manager")
+    assert set(dialect.waived("manager")) == {"I8", "I11", "I14"}
 
 
 @pytest.mark.parametrize("name", ["vllm-0.31.0", "vllm-0.32.0", "vllm-0.33.0"])
@@ -485,7 +486,7 @@ def test_a_rule_that_is_not_asked_for_is_not_waived() -> None:
 def test_what_is_waived_would_be_found(rule: str) -> None:
     """The waiver hides something: without it the very same programs break the rule."""
     dialect = DIALECTS["vllm-0.30.0"]
-    strict = replace(dialect, by_design=())
+    strict = replace(dialect, waivers=())
     programs = drawn(dialect.name)
     assert any(rule in rules_broken(program, strict) for program in programs)
     assert not any(rule in rules_broken(program, dialect) for program in programs)

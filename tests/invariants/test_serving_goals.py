@@ -29,6 +29,7 @@ from invariants.scheduler.residency_goals import (
 from kvproof.levels.scheduler import SchedulerExaminer
 from kvproof.subjects.names import open_subject
 from model.program import Program
+from model.releases import DIALECTS
 from model.scheduler.actions import Step
 from model.scheduler.contents import Contents
 from model.scheduler.ghost_worker import GhostWorker, Rows
@@ -54,7 +55,7 @@ def goals_seen(version: str, programs: int, modes: dict[str, Any] | None = None)
 @pytest.mark.parametrize("version", PROGRAMS)
 def test_a_search_meets_every_goal_that_its_release_can_meet(version: str) -> None:
     seen = goals_seen(version, PROGRAMS[version])
-    unreachable = unreachable_goals(f"vllm-{version}")
+    unreachable = unreachable_goals(DIALECTS[f"vllm-{version}"])
     assert seen.keys() <= set(GOALS)
     assert [goal for goal in GOALS if not seen[goal] and goal not in unreachable] == []
     # What no load waits for is not seen by mistake either; the other is another thing there.
@@ -97,7 +98,7 @@ def test_goals_are_named_once_and_modes_that_rule_out_nothing_exclude_nothing() 
     assert excluded_goals({}) == {}
     assert excluded_goals({"cache": "hisparse"}).keys().isdisjoint(OF_HISPARSE)
     assert set(OF_STORE) <= excluded_goals({"external_store": False}).keys()
-    assert unreachable_goals("vllm-0.33.0") == {}
+    assert unreachable_goals(DIALECTS["vllm-0.33.0"]) == {}
     assert UNCACHED in excluded_goals({"cache": "mamba"})
 
 

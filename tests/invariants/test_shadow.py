@@ -12,11 +12,11 @@ from recording import RELEASES, run_engine
 from invariants.conformance.reading import trusted_call
 from invariants.conformance.shadow import Shadow, differences
 from kvproof.engines.vllm.inside.agreement import PoolAgreement
-from model.dialect import DIALECTS
 from model.manager.configuration import Configuration
 from model.manager.session import Session
 from model.pool import Pool
 from model.reference import ReferenceAllocator
+from model.releases import DIALECTS
 
 RUNS = 20
 RAISED = "the allocator raised OutOfBlocks"

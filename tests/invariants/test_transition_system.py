@@ -37,12 +37,13 @@ from invariants.proofs.transition_system.spacer import infer
 from invariants.proofs.transition_system.vocabulary import b, live, pins, s
 from model import release
 from model import state as state_module
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.holding import Holding
 from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.pool import Pool
 from model.reference import ReferenceAllocator
+from model.releases import DIALECTS
 from model.state import State
 from specs.casefile import read_case
 from specs.manager.generator import draw_program

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvproof.subjects.reference import reference_subject
-from model.dialect import DIALECTS
 from model.manager.actions import (
     Action,
     Admit,
@@ -37,6 +36,7 @@ from model.manager.session import Response, Session
 from model.pool import NULL, OutOfBlocksError, Pool
 from model.program import Program, program_to_json
 from model.reference import ReferenceAllocator
+from model.releases import DIALECTS
 from model.state import State
 from specs.manager.generator import draw_program
 

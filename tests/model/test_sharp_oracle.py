@@ -14,11 +14,12 @@ from kvproof.levels.manager import Examiner
 from kvproof.search.hunt import draw_programs, soak
 from kvproof.subjects.names import open_subject
 from kvproof.subjects.subject import Subject
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.manager.actions import Action, Admit, Arrive, CompleteTransfers, EndStep
 from model.manager.configuration import Configuration
 from model.manager.program import ManagerProgram
 from model.program import Program
+from model.releases import DIALECTS
 from model.startup import below_minimum, minimum_blocks, minimum_host_blocks
 from specs.shrink import reduce
 
@@ -68,7 +69,7 @@ ROWS: tuple[tuple[str, str, Any], ...] = (
 NOT_DRAWN = {"zero_tokens_with_hit"}
 """No engine asks for it, so the generator never draws it: shown by programs written by hand."""
 BEFORE_THE_FIRST_STEP = {"startup_full_length", "startup_checks_host"}
-NO_SWITCHES = {"name", "by_design", "known_defects"}
+NO_SWITCHES = {"name", "waivers", "known_defects"}
 
 
 @pytest.fixture(scope="module")

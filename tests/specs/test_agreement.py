@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.agreement import Row
-from model.dialect import DIALECTS
+from model.releases import DIALECTS
 from specs.exhaustive.checkers import murphi, python, spin
 from specs.exhaustive.checkers.errors import CheckerError
 from specs.exhaustive.checkers.instance import Instance, parse_instance

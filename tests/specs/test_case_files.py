@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from model.dialect import DIALECTS
 from model.manager.actions import Admit, Arrive, CompleteTransfers, EndStep, Finish, Reset
 from model.manager.configuration import Configuration
 from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.program import Program
 from model.reference import ReferenceAllocator
+from model.releases import DIALECTS
 from model.scheduler import actions as serving
 from model.scheduler.setup import SchedulerSetup
 from model.startup import below_minimum

@@ -15,8 +15,9 @@ from invariants.rules import RULES
 from kvproof.cli import run
 from kvproof.levels.manager import Examiner
 from kvproof.subjects.reference import reference_subject
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.manager.actions import Admit, Arrive, EndStep, Extend, Finish
+from model.releases import DIALECTS
 from model.startup import below_minimum, minimum_blocks
 from specs.casefile import read_case
 from specs.exhaustive import normal_form as forms

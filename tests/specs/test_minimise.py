@@ -11,11 +11,11 @@ import pytest
 from invariants.rules import RULE_BY_ID
 from kvproof.levels.manager import Examiner
 from kvproof.subjects.reference import reference_subject
-from model.dialect import DIALECTS
 from model.manager.actions import Action, Admit, Arrive, EndStep, Finish
 from model.manager.configuration import Configuration
 from model.manager.program import ManagerProgram
 from model.program import Program
+from model.releases import DIALECTS
 from model.startup import below_minimum
 from specs.manager.generator import draw_program
 from specs.shrink import minimise, reduce, remove_chunks, remove_pairs

@@ -20,11 +20,11 @@ from kvproof.cli import run
 from kvproof.deployment import MOST_ROWS, Deployment, Row, bounds_of, row_at
 from kvproof.gate.table import EXPECTED, FREE_BLOCKS
 from kvproof.subjects.names import open_subject
-from model.dialect import DIALECTS
 from model.manager.actions import Action, Admit, Arrive, CompleteTransfers, EndStep, Finish, Hold
 from model.manager.program import ManagerProgram
 from model.pool import NULL
 from model.program import Program
+from model.releases import DIALECTS
 from model.startup import minimum_blocks
 from model.trace import Trace
 

@@ -15,7 +15,7 @@ from invariants.conformance.check import check
 from invariants.conformance.reading import CallLogError, read_call
 from invariants.conformance.wording import wording
 from kvproof.cli import run
-from model.dialect import DIALECTS
+from model.releases import DIALECTS
 
 RUNS = 20
 Records = list[dict[str, Any]]

@@ -23,7 +23,7 @@ from kvproof.gate.events import GateResult, StageEnded
 from kvproof.gate.results import CanaryResult, NotRun, StageResult
 from kvproof.gate.settings import OWN_CORPUS
 from kvproof.subjects.registry import CONFIG_VARIABLE
-from model.dialect import DIALECTS
+from model.releases import DIALECTS
 from specs.casefile import CaseFileError
 
 K1 = OWN_CORPUS / "manager" / "k1-adoption-before-allocation.json"

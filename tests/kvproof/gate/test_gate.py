@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from invariants.proofs.predicted import Agreement
-from invariants.violation import Violation
+from invariants.violation import Cause, Violation
 from kvproof.errors import CouldNotRun
 from kvproof.gate import stages as stages_module
 from kvproof.gate.events import GateEvent, GateResult, StageEnded, StageProgress, StageStarted
@@ -218,7 +218,9 @@ def test_a_finding_is_told_with_the_command_that_replays_it(
     def broken(examiner: Any, *_: Any, **__: Any) -> Outcome:
         subject: Subject = examiner.subject
         found = Outcome(subject.name, examiner.dialect.name, 0, programs=1)
-        found.findings = [Finding(Violation("I4", 7, ("too few blocks",)), k1.program)]
+        found.findings = [
+            Finding(Violation("I4", 7, Cause.OUT_OF_BLOCKS, ("too few blocks",)), k1.program)
+        ]
         return found
 
     monkeypatch.setattr(stages_module, "soak", broken)

@@ -1,7 +1,7 @@
 """The table of the design."""
 
 from kvproof.gate.table import expected_column
-from model.dialect import DIALECTS
+from model.releases import DIALECTS
 
 
 def test_every_dialect_has_a_column_to_compare_with() -> None:

@@ -4,11 +4,11 @@ from dataclasses import replace
 from random import Random
 
 from kvproof.levels.renaming import Renaming
-from model.dialect import DIALECTS
 from model.manager.program import ManagerProgram
 from model.manager.session import Response, Session
 from model.pool import Pool
 from model.reference import ReferenceAllocator
+from model.releases import DIALECTS
 from model.snapshot import Snapshot
 from specs.manager.generator import draw_program
 

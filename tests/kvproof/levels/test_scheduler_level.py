@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from invariants.rule_book import RULES_OF, SENTENCES, sentence_of
+from invariants.rules import RULES_OF, SENTENCED, sentence_of
 from invariants.scheduler.account import account_of
 from invariants.scheduler.run import Response
-from invariants.violation import Violation
+from invariants.violation import Cause, Violation
 from kvproof.commands.search import check_defect
 from kvproof.engines.vllm.engine import Engine
 from kvproof.engines.vllm.environment import Load
@@ -44,8 +44,8 @@ from kvproof.subjects.effort import efforts_of
 from kvproof.subjects.names import has_level, open_subject
 from kvproof.subjects.subject import Subject
 from kvproof.subjects.worker import EngineSubject
-from model.dialect import DIALECTS
 from model.program import Program, program_to_json
+from model.releases import DIALECTS
 from model.scheduler.actions import (
     Abort,
     Action,
@@ -375,12 +375,12 @@ def saying(message: object) -> str:
 
 
 def test_an_answer_becomes_a_trace(fake_engine: FakeEngine) -> None:
-    violation = {"rule": "I7", "step": 2, "evidence": ["a", "b"], "known": "K4"}
+    violation = {"rule": "I7", "step": 2, "cause": "misread", "evidence": ["a", "b"], "known": "K4"}
     answer = ANSWER | {"violations": [violation], "responses": [[["step", 1, [[0, 0, 4]], []]]]}
     trace = fake_engine(saying(answer)).run(PLAIN)
     assert trace.ending == "violated"
     account = account_of(trace)
-    assert account.violations == (Violation("I7", 2, ("a", "b"), "K4"),)
+    assert account.violations == (Violation("I7", 2, Cause.MISREAD, ("a", "b"), "K4"),)
     assert [step.response for step in trace.steps] == [(("step", 1, ((0, 0, 4),), ()),)]
     assert (account.steps, account.goals) == (7, Counter({"a goal": 2}))
 
@@ -433,7 +433,7 @@ def test_programs_that_the_engine_refuses_are_counted_and_are_not_clean(
 
 
 def test_a_known_defect_is_counted_and_is_no_finding(fake_engine: FakeEngine) -> None:
-    violation = {"rule": "I7", "step": 2, "evidence": ["a"], "known": "K4"}
+    violation = {"rule": "I7", "step": 2, "cause": "misread", "evidence": ["a"], "known": "K4"}
     examiner = SchedulerExaminer(
         fake_engine(saying(ANSWER | {"violations": [violation]})), watch_goals=False
     )
@@ -481,7 +481,13 @@ def test_the_gate_counts_known_defects_and_is_red_for_others(
     verdict: str,
     detail: str,
 ) -> None:
-    violation = {"rule": "I16", "step": 99, "evidence": ["request 0 waits"], "known": known}
+    violation = {
+        "rule": "I16",
+        "step": 99,
+        "cause": "no-token",
+        "evidence": ["request 0 waits"],
+        "known": known,
+    }
     subject = fake_engine(saying(ANSWER | {"violations": [violation]}))
     monkeypatch.setattr("kvproof.gate.stages.open_subject", lambda *_, **__: subject)
     monkeypatch.setattr(SchedulerExaminer, "unmet", lambda *_: ())
@@ -560,7 +566,7 @@ def test_every_rule_that_can_be_reported_has_a_sentence() -> None:
     for level, rules in RULES_OF.items():
         for rule in rules:
             assert sentence_of(rule, level).endswith(".")
-    assert {"I15", "I17", "I18"} <= SENTENCES.keys()
+    assert {"I15", "I17", "I18"} <= SENTENCED.keys()
     assert sentence_of("I16") != sentence_of("I16", "scheduler")
 
 
@@ -662,12 +668,16 @@ def test_a_finding_is_told_like_this(oldest: Subject, k1: CaseFile) -> None:
 def test_a_long_drain_is_cut_and_a_raise_is_told_at_its_action() -> None:
     drained: Response = (("output", 1),)
     trace = trace_with((*PLAIN_RESPONSES, *[drained] * 40), "violated")
-    text = told(Violation("I16", 3, ("request 0 waits",)), trace)
+    text = told(Violation("I16", 3, Cause.NO_TOKEN, ("request 0 waits",)), trace)
     assert "… and so on, 16 times more" in text
     failure = "Traceback (most recent call last):\nKeyError: 1"
     raised = replace(trace_with(PLAIN_RESPONSES[:2], "violated"), failure=failure)
-    assert ">3  Step() → raised KeyError: 1" in told(Violation("I19", 2, ("seen",), "K9"), raised)
-    assert "I19 (known defect K9)" in told(Violation("I19", 2, ("seen",), "K9"), raised)
+    assert ">3  Step() → raised KeyError: 1" in told(
+        Violation("I19", 2, Cause.RAISED, ("seen",), "K9"), raised
+    )
+    assert "I19 (known defect K9)" in told(
+        Violation("I19", 2, Cause.RAISED, ("seen",), "K9"), raised
+    )
 
 
 PLAIN_RESPONSES: tuple[Response, ...] = (
@@ -723,9 +733,9 @@ def test_a_setting_that_no_trace_could_hold_is_refused(given: tuple[str, ...], a
 
 def test_a_defect_is_looked_for_only_in_releases_known_to_have_it() -> None:
     for known in ("K2", "I4", None):
-        check_defect(known, "vllm-0.33.0")
+        check_defect(known, DIALECTS["vllm-0.33.0"])
     with pytest.raises(CouldNotRun, match=r"K1 is no known defect of vllm-0\.33\.0"):
-        check_defect("K1", "vllm-0.33.0")
+        check_defect("K1", DIALECTS["vllm-0.33.0"])
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,10 @@ import pytest
 from rich.console import Console
 
 from invariants.manager.judge import initial_snapshot
-from invariants.violation import Violation
+from invariants.violation import Cause, Violation
 from kvproof.reports.words.finding import describe_finding
 from kvproof.reports.words.manager import MANAGER_WORDS, describe_action
 from kvproof.reports.words.state import describe_change
-from model.dialect import DIALECTS
 from model.manager.actions import (
     Action,
     Admit,
@@ -32,13 +31,16 @@ from model.manager.actions import (
 )
 from model.manager.session import Response, Session
 from model.reference import ReferenceAllocator
+from model.releases import DIALECTS
 from model.snapshot import Snapshot
 from model.trace import Ending, Step, Trace
 from specs.casefile import read_case
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = read_case(ROOT / "specs/corpus/manager/k1-adoption-before-allocation.json").program
-CRASH = Violation("I4", 7, ("the allocation was admitted, then raised OutOfBlocks",))
+CRASH = Violation(
+    "I4", 7, Cause.OUT_OF_BLOCKS, ("the allocation was admitted, then raised OutOfBlocks",)
+)
 SENTENCE = "An allocation takes at most what the predictor promised, and never raises."
 
 
@@ -242,7 +244,7 @@ def test_model_and_engine_stand_side_by_side_where_they_differ() -> None:
 def test_a_subject_that_died_is_told_by_its_ending() -> None:
     whole = trace_of("vllm-0.33.0")
     hung = replace(whole, steps=whole.steps[:4], ending="hung", failure="no answer in 10 s")
-    told = shown(Violation("hang", 4, ()), hung)
+    told = shown(Violation("hang", 4, Cause.HUNG, ()), hung)
     assert ">5  Extend(tokens=31) → hung" in told
     assert "reference:vllm-0.33.0: no answer in 10 s" in told
     assert "what changed" not in told

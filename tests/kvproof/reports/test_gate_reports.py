@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from junitparser import Error, Failure, JUnitXml
 
-from invariants.violation import Violation
+from invariants.violation import Cause, Violation
 from kvproof.errors import CouldNotRun
 from kvproof.gate.events import GateResult, StageEnded
 from kvproof.gate.results import NotRun, SearchResult, TableResult
@@ -18,7 +18,9 @@ from kvproof.search.hunt import Finding, Outcome
 from model.program import Program
 
 OUTCOME = Outcome("vllm@/a,b:c", "vllm-0.33.0", seed=0, programs=1, unmet=("é\x1b[1m",))
-OUTCOME.findings = [Finding(Violation("I4", 0, ("50% of",)), Program(None, (1,)))]
+OUTCOME.findings = [
+    Finding(Violation("I4", 0, Cause.OUT_OF_BLOCKS, ("50% of",)), Program(None, (1,)))
+]
 RESULT = GateResult(
     (
         StageEnded("table", "reference", 0.5, TableResult((), 10)),

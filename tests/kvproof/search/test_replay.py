@@ -22,10 +22,11 @@ from kvproof.search.replay import (
 from kvproof.subjects.names import open_subject
 from kvproof.subjects.reference import reference_subject
 from kvproof.subjects.subject import Detail, Subject
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.manager.actions import Admit, Arrive, EndStep
 from model.manager.program import ManagerProgram
 from model.program import Level
+from model.releases import DIALECTS
 from model.trace import Trace
 from specs.casefile import CaseFile, Expectation, Found, read_case
 

@@ -10,10 +10,9 @@ from typing import Any, Self
 
 import pytest
 
-from invariants.manager.judge import KNOWN_DEFECTS
 from invariants.manager.transition import Transition
 from invariants.rules import Rule
-from invariants.violation import Violation
+from invariants.violation import Cause, Seen, Violation
 from kvproof.errors import CouldNotRun
 from kvproof.levels.manager import Examiner
 from kvproof.levels.pair import PairExaminer
@@ -23,10 +22,11 @@ from kvproof.search.hunt import MAX_DEATHS, Outcome, search, soak
 from kvproof.subjects.names import open_subject
 from kvproof.subjects.reference import reference_subject
 from kvproof.subjects.subject import Detail, Subject
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.manager.actions import EndStep, Finish
 from model.manager.program import ManagerProgram
 from model.program import Level
+from model.releases import DIALECTS
 from model.startup import below_minimum
 from model.trace import Trace
 from specs.casefile import CaseFileError, read_case
@@ -34,20 +34,20 @@ from specs.casefile import CaseFileError, read_case
 NEWEST = DIALECTS["vllm-0.33.0"]
 
 
-def broken_by(action: type, evidence: str = "seen") -> Callable[[Transition], Iterator[str]]:
+def broken_by(action: type, cause: Cause = Cause.LOST) -> Callable[[Transition], Iterator[Seen]]:
     """A predicate that no step with this action satisfies, unless it is idle."""
 
-    def predicate(step: Transition) -> Iterator[str]:
+    def predicate(step: Transition) -> Iterator[Seen]:
         if isinstance(step.action, action) and not step.happened("idle"):
-            yield evidence
+            yield Seen(cause, "seen")
 
     return predicate
 
 
-K2_RULE, K2_MARKER = next(known[1:] for known in KNOWN_DEFECTS if known[0] == "K2")
+K2_RULE, K2_CAUSE = "I7", Cause.NEVER_WRITTEN
 ON_END_OF_STEP = Rule("I2", "No step ends.", (broken_by(EndStep),))
 ON_FINISH = Rule("I5", "No request ends.", (broken_by(Finish),))
-ON_FINISH_AS_K2 = Rule(K2_RULE, "No request ends.", (broken_by(Finish, K2_MARKER),))
+ON_FINISH_AS_K2 = Rule(K2_RULE, "No request ends.", (broken_by(Finish, K2_CAUSE),))
 ABSURD = (ON_END_OF_STEP, ON_FINISH)
 
 
@@ -193,7 +193,7 @@ def test_a_known_defect_that_is_asked_for_is_a_finding_marked_known() -> None:
 
 
 def test_an_unknown_failure_is_not_minimised_into_a_known_one() -> None:
-    as_k2 = broken_by(EndStep, K2_MARKER)
+    as_k2 = broken_by(EndStep, K2_CAUSE)
     rule = Rule(K2_RULE, "No step ends, no request ends.", (as_k2, broken_by(Finish)))
     outcome = soak(examiner(rule, dialect=DIALECTS["vllm-0.30.0"]), 7, programs=20)
     (finding,) = outcome.findings
@@ -355,4 +355,4 @@ def test_a_folder_that_cannot_be_written_is_named_before_and_after(tmp_path: Pat
     ("evidence", "line"), [(("a", "b"), "a"), (("a\nb",), "a"), ((), "I1"), (("\n",), "I1")]
 )
 def test_a_headline_is_one_line(evidence: tuple[str, ...], line: str) -> None:
-    assert headline(Violation("I1", 0, evidence)) == line
+    assert headline(Violation("I1", 0, Cause.LOST, evidence)) == line

@@ -28,11 +28,12 @@ from kvproof.subjects.registry import (
 from kvproof.subjects.subject import Subject
 from kvproof.subjects.worker import EngineSubject
 from model import reference as reference_module
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.manager.actions import Action, Admit, Arrive, EndStep, Finish
 from model.manager.configuration import Configuration
 from model.manager.program import ManagerProgram
 from model.program import Program
+from model.releases import DIALECTS
 from model.snapshot import Snapshot, snapshot_from_json
 from model.trace import Trace
 from specs.manager.generator import draw_program

@@ -17,11 +17,11 @@ from kvproof.errors import CouldNotRun
 from kvproof.subjects.pipeline import Pipeline
 from kvproof.subjects.process import End, WorkerCommand, WorkerProcess, describe_exit
 from kvproof.subjects.worker import EngineSubject
-from model.dialect import DIALECTS
 from model.manager.actions import Action, Arrive
 from model.manager.configuration import Configuration
 from model.manager.program import ManagerProgram
 from model.program import Program
+from model.releases import DIALECTS
 from model.trace import Trace
 
 HELLO = """
@@ -371,7 +371,7 @@ while True: pass
 from pathlib import Path, PosixPath
 from kvproof.engines.vllm.engine import Engine
 from kvproof.subjects.worker import EngineSubject
-from model.dialect import DIALECTS
+from model.releases import DIALECTS
 from model.manager.configuration import Configuration
 from model.program import Program
 subject = EngineSubject({engine!r}, "manager", DIALECTS["eager"])

@@ -7,9 +7,10 @@ from kvproof.engines.vllm.export.calls import BROKEN_BY_REFUSAL, METERED, Record
 from kvproof.engines.vllm.export.compose import compose
 from kvproof.engines.vllm.export.head import ExportError, head, origin_of, rule_of
 from kvproof.engines.vllm.export.layout import Brackets, Code, call, lines_of, listed
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
 from model.manager.configuration import Configuration
 from model.program import Program
+from model.releases import DIALECTS
 from specs.casefile import CaseFile
 
 HARNESS = (

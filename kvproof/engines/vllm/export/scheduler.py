@@ -13,7 +13,7 @@ from dataclasses import fields
 from string import Template
 from typing import Any
 
-from invariants.rule_book import sentence_of
+from invariants.rules import sentence_of
 from invariants.scheduler.progress import patience
 from invariants.scheduler.run import MAX_ALIVE
 from kvproof.engines.vllm.export import scheduler_text as text

@@ -4,7 +4,6 @@ It runs in the engine's own interpreter, with the engine's sources on the path, 
 engine can do, never which version it is.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -23,6 +22,7 @@ from vllm.v1.request import Request as EngineRequest
 from vllm.v1.request import RequestStatus
 
 from kvproof.engines.vllm.inside.capture import Capture
+from kvproof.engines.vllm.inside.raised import is_out_of_blocks
 from model.allocator import Allocation, AllocationFailedError, Rows
 from model.manager.configuration import Configuration
 from model.request import Request, Status
@@ -275,13 +275,10 @@ class EngineAllocator:
         return self._capture.snapshot(requests, scheduled, deferred, self._held)
 
 
-_OUT_OF_BLOCKS = re.compile(r"Cannot get \d+ free blocks from the pool")
-
-
 def _guarded(call: Callable[[], Any]) -> Any:
     """Call the engine; name what it raises as the reference does."""
     try:
         return call()
     except ValueError as error:
-        kind = "OutOfBlocks" if _OUT_OF_BLOCKS.fullmatch(str(error)) else "ValueError"
+        kind = "OutOfBlocks" if is_out_of_blocks(error) else "ValueError"
         raise AllocationFailedError(kind, str(error)) from error

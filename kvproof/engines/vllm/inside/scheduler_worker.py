@@ -24,11 +24,14 @@ from types import FrameType
 from typing import Any
 
 from invariants.conformance.shadow import Shadow
+from invariants.known import labelled
 from invariants.scheduler.effort import efforts
 from invariants.scheduler.goals import GoalWatcher
-from invariants.scheduler.known import labelled
 from invariants.scheduler.progress import drain
 from invariants.scheduler.run import Response, Run
+from invariants.violation import Cause
+from kvproof.engines.vllm.inside.raised import is_out_of_blocks
+from model.releases import DIALECTS
 from model.scheduler.actions import Action
 from model.scheduler.engine import Engine
 from model.scheduler.program import SCHEDULER
@@ -38,7 +41,6 @@ NewEngine = Callable[[SchedulerSetup], Engine]
 NewShadow = Callable[[Any, str], Shadow | None]
 """From an engine that did nothing yet and the name of a dialect."""
 
-OUT_OF_BLOCKS = re.compile(r"Cannot get \d+ free blocks from the pool")
 NUMBER = re.compile(r"=\d+")
 OWN_SOURCES = Path(__file__).resolve().parents[4]
 REFUSALS = (ValueError, NotImplementedError, AssertionError)
@@ -81,7 +83,7 @@ class SchedulerRunner:
         if shadow is not None:
             run.observers.append(partial(_compare, run, shadow))
         failure = self._play(run, program.actions)
-        violations = labelled(run, message["release"])
+        violations = labelled(run, DIALECTS[message["release"]])
         return {
             "violations": [
                 asdict(violation) | {"step": min(violation.step, len(program.actions))}
@@ -110,7 +112,9 @@ class SchedulerRunner:
             if place is None:
                 raise
             text = " ".join(f"{type(error).__name__}: {error}".split())
-            run.report("I4" if OUT_OF_BLOCKS.search(text) else "I19", text, f"raised {place}")
+            out_of_blocks = is_out_of_blocks(error)
+            rule, cause = ("I4", Cause.OUT_OF_BLOCKS) if out_of_blocks else ("I19", Cause.RAISED)
+            run.report(rule, cause, text, f"raised {place}")
             return traceback.format_exc()
         return None
 
@@ -132,7 +136,7 @@ class SchedulerRunner:
 def _compare(run: Run, shadow: Shadow, *_: object) -> None:
     """A difference between the engine and the model beside it is a violation of lockstep."""
     if shadow.difference is not None:
-        run.report("lockstep", *shadow.difference)
+        run.report("lockstep", Cause.DIFFERS, *shadow.difference)
 
 
 def _followed(shadow: Shadow | None) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from kvproof.engines.vllm.inside.agreement import Agreement, Name
 from kvproof.engines.vllm.inside.capture import Capture
 from kvproof.engines.vllm.inside.recorder import Installation, Tap
 from kvproof.engines.vllm.inside.scheduler import EngineScheduler
-from model.dialect import DIALECTS, Dialect
+from model.dialect import Dialect
+from model.releases import DIALECTS
 from model.request import Request
 from model.scheduler.configuration import configuration_of
 from model.snapshot import Snapshot

@@ -16,11 +16,11 @@ from door import OPEN_DOOR
 from kvproof.engines.vllm.engine import provision_release
 from kvproof.engines.vllm.export.case import export_test
 from kvproof.engines.vllm.export.head import ExportError
-from model.dialect import DIALECTS
 from model.manager.actions import Admit, Arrive, EndStep, Finish
 from model.manager.configuration import Configuration
 from model.manager.program import ManagerProgram
 from model.program import Program
+from model.releases import DIALECTS
 from specs.casefile import CaseFile, Expectation, Found, read_case
 from specs.manager.generator import draw_program
 
