@@ -78,12 +78,18 @@ class Pipeline:
         return job
 
     def reply_to(self, job: Job) -> Reply:
-        """Wait for the reply. Raises ``CouldNotRun`` when a worker that died cannot be replaced."""
+        """Wait for the reply.
+
+        Raises ``CouldNotRun`` when a worker that died cannot be replaced, and when the engine lacks
+        what kvproof needs of it.
+        """
         while job.reply is None:
             if self._worker is None:
                 self._start_worker()
             else:
                 self._reply_to_oldest(self._worker)
+        if "unlike" in job.reply.message:
+            raise CouldNotRun(f"{self._command.name}: {job.reply.message['unlike']}")
         return job.reply
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ class External:
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """``sends``: after it has finished, its blocks are held until they are reported as sent."""
+    """A request as a client sends it; ``external`` is what the store holds of it."""
 
     id: int
     tokens: tuple[int, ...]
@@ -35,9 +35,7 @@ class NewRequest:
     priority: int = 0
     arrival: float = 0.0
     salt: int = 0
-    stop_token: int | None = None
     external: External = External()
-    sends: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,6 @@ class StepOutcome:
     received: Collection[int] = ()
     failed: Collection[int] = ()
     invalid_blocks: Collection[int] = ()
-    sent: Collection[int] = ()
 
 
 # Out of the scheduler
@@ -189,9 +186,8 @@ class Pending:
 
     ``steps``: in flight; ``transfers``: HiSparse page transfers; ``host_copies``: their
     destinations; ``loads``: requests with a started asynchronous load that was not reported;
-    ``deferred_loads``: those that wait for steps in flight before they start; ``sends``: finished
-    requests whose blocks wait to be sent; ``deferred_blocks``: blocks that are freed when the
-    steps in flight have ended.
+    ``deferred_loads``: those that wait for steps in flight before they start; ``deferred_blocks``:
+    blocks that are freed when the steps in flight have ended.
     """
 
     steps: tuple[int, ...]
@@ -199,17 +195,7 @@ class Pending:
     host_copies: tuple[int, ...]
     loads: tuple[int, ...]
     deferred_loads: tuple[int, ...]
-    sends: tuple[int, ...]
     deferred_blocks: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PoolView:
-    """``total`` counts the null block, ``free`` does not."""
-
-    name: Literal["gpu", "host"]
-    total: int
-    free: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from recording import RELEASES, run_engine
 from invariants.conformance.reading import trusted_call
 from invariants.conformance.shadow import Shadow, differences
 from kvproof.engines.vllm.inside.agreement import PoolAgreement
+from kvproof.engines.vllm.inside.view import PoolView
 from model.manager.configuration import Configuration
 from model.manager.session import Session
 from model.pool import Pool
@@ -80,12 +81,13 @@ def test_a_block_that_lost_its_key_and_got_it_back_is_behind_the_other_again() -
     found = {"key": dict.fromkeys((1, 2))}
     pool: Any = SimpleNamespace(
         blocks=blocks,
+        null_block=SimpleNamespace(block_id=0, ref_cnt=0, block_hash=None, is_null=True),
         free_block_queue=SimpleNamespace(get_all_free_blocks=lambda: blocks[1:]),
         get_num_free_blocks=lambda: 2,
         _reuse_watchers={},
         cached_block_hash_to_block=SimpleNamespace(_cache=found),
     )
-    agreement = PoolAgreement(pool, lambda key: (0, 7))
+    agreement = PoolAgreement(PoolView(pool), lambda key: (0, 7))
     model = Pool(3, caching=True, null_counted=False, on_reuse=lambda block: None)
     for block in (1, 2):
         model.insert((0, 7), block)

@@ -362,7 +362,9 @@ sys.stdin.read()
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of this")
 def test_a_worker_in_an_endless_loop_dies_with_the_kvproof_that_started_it(tmp_path: Path) -> None:
     endless = f"""import runpy, sys
-runpy.run_path(sys.argv[2])["die_with_parent"]()
+runpy.run_path(sys.argv[2])["open_door"]()
+from kvproof.engines.vllm.inside.leash import die_with_parent
+die_with_parent()
 {HELLO}
 while True: pass
 """

@@ -22,7 +22,10 @@ from vllm.v1.request import Request as EngineRequest
 from vllm.v1.request import RequestStatus
 
 from kvproof.engines.vllm.inside.capture import Capture
+from kvproof.engines.vllm.inside.missing import building, require, require_keywords
+from kvproof.engines.vllm.inside.names import KeyNames
 from kvproof.engines.vllm.inside.raised import is_out_of_blocks
+from kvproof.engines.vllm.inside.view import EngineView
 from model.allocator import Allocation, AllocationFailedError, Rows
 from model.manager.configuration import Configuration
 from model.request import Request, Status
@@ -37,6 +40,15 @@ _STATUS = {
     Status.STOPPED: RequestStatus.FINISHED_STOPPED,
     Status.ABORTED: RequestStatus.FINISHED_ABORTED,
 }
+ADMITTING = (
+    "num_new_computed_tokens",
+    "new_computed_blocks",
+    "full_sequence_must_fit",
+    "has_scheduled_reqs",
+)
+"""What a waiting request's allocation is told beside what a running one's is."""
+PROGRESS = ("status", "num_computed_tokens", "num_in_flight_tokens", "num_output_placeholders")
+"""What the scheduler notes in a request: it is there before it is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +97,25 @@ class EngineAllocator:
 
     def __init__(self, configuration: Configuration) -> None:
         c = self._configuration = configuration
-        self._manager = KVCacheManager(
-            cache_config(c),
-            max_model_len=c.max_model_len,
-            scheduler_block_size=c.block_size,
-            hash_block_size=c.block_size,
-            max_in_flight_tokens=c.max_in_flight_tokens,
-            enable_caching=c.prefix_caching,
-            watermark=(c.watermark_blocks + 0.5) / c.num_blocks if c.watermark_blocks else 0.0,
-        )
-        self._managers = self._manager.coordinator.single_type_managers
+        with building("KVCacheManager"):
+            self._manager = KVCacheManager(
+                cache_config(c),
+                max_model_len=c.max_model_len,
+                scheduler_block_size=c.block_size,
+                hash_block_size=c.block_size,
+                max_in_flight_tokens=c.max_in_flight_tokens,
+                enable_caching=c.prefix_caching,
+                watermark=(c.watermark_blocks + 0.5) / c.num_blocks if c.watermark_blocks else 0.0,
+            )
         self._coordinator: Any = get_hisparse_coordinator(self._manager) if c.hisparse else None
+        self._view = EngineView(self._manager, self._coordinator)
         self._pool = self._manager.block_pool
-        self._indexer = self._managers[1 if c.hisparse else 0]
+        require_keywords(self._manager.allocate_slots, *ADMITTING)
         self._hasher = get_request_block_hasher(c.block_size, sha256)
         self._engine_requests: dict[int, Any] = {}
         self._ids: dict[str, int] = {}
         self._contents: dict[bytes, int] = {}
-        self._capture = Capture(self._manager, self._coordinator, self._ids, self._contents)
+        self._capture = Capture(self._view, self._ids, KeyNames(self._contents))
         self._held: list[Any] = []
         self._promised: list[int] = []
         self._popped = 0
@@ -162,6 +175,7 @@ class EngineAllocator:
     def _synced(self, request: Request) -> Any:
         """The engine's request, with the progress that its scheduler would have noted."""
         engine_request = self._engine_requests[request.id]
+        require(engine_request, *PROGRESS)
         engine_request.status = _STATUS[request.status]
         engine_request.num_computed_tokens = request.computed
         engine_request.num_in_flight_tokens = request.in_flight
@@ -185,8 +199,7 @@ class EngineAllocator:
         keywords: dict[str, Any] = {}
         hit_free = 0
         if hit is not None:
-            group = self._indexer.kv_cache_group_id
-            hit_free = sum(block.ref_cnt == 0 for block in hit.blocks.blocks[group])
+            hit_free = self._view.num_free_of_hit(hit.blocks)
             keywords = {
                 "num_new_computed_tokens": hit_tokens,
                 "new_computed_blocks": hit.blocks,
@@ -219,9 +232,10 @@ class EngineAllocator:
     # Steps and transfers
 
     def end_step(self, scheduled: Sequence[tuple[Request, int]]) -> None:
-        advance = getattr(self._coordinator, "advance_scheduled", None)
-        if advance is not None:
-            advance([(str(request.id), tokens) for request, tokens in scheduled])
+        if hasattr(self._coordinator, "take_residency_updates"):
+            self._coordinator.advance_scheduled(
+                [(str(request.id), tokens) for request, tokens in scheduled]
+            )
 
     def take_command(self) -> Rows:
         command = self._coordinator.build_offload_command()
@@ -231,7 +245,7 @@ class EngineAllocator:
         )
 
     def _request_of(self, transfer: Any) -> int:
-        return self._ids[self._coordinator.pending_spills[transfer.transfer_id].page[0]]
+        return self._ids[self._view.page_of(transfer.transfer_id)[0]]
 
     def take_updates(self, scheduled: Sequence[Request]) -> Rows:
         if hasattr(self._coordinator, "take_residency_updates"):
@@ -258,9 +272,9 @@ class EngineAllocator:
         return tuple(self._manager.get_num_common_prefix_blocks(str(request.id)))
 
     def evict(self, request: Request, page: int) -> None:
-        row = self._indexer.req_to_blocks.get(str(request.id), ())
+        row = self._view.rows(str(request.id))[self._view.indexer_group]
         if page < len(row):
-            self._manager.evict_blocks({row[page].block_id})
+            self._manager.evict_blocks({row[page]})
 
     def reset(self) -> bool:
         return bool(self._manager.reset_prefix_cache())

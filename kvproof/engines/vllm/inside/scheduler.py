@@ -31,16 +31,16 @@ from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from kvproof.engines.vllm.inside.configuration import cache_config, check_startable, engine_config
+from kvproof.engines.vllm.inside.missing import building, require
 from kvproof.engines.vllm.inside.pools import pool_states
 from kvproof.engines.vllm.inside.store import StoreConnector, StoreMetadata
+from kvproof.engines.vllm.inside.view import EngineView, deferred_blocks
 from model.scheduler.plan import (
-    External,
     Mirror,
     NewRequest,
     Output,
     Pending,
     PoolState,
-    PoolView,
     RequestView,
     Residency,
     Scheduled,
@@ -66,24 +66,26 @@ class EngineScheduler:
         check_startable(setup)
         self.setup = setup
         config = engine_config(setup)
-        cache = cache_config(setup)
-        block_size, hash_block_size = resolve_kv_cache_block_sizes(cache, config)
-        scheduler_class: Any = AsyncScheduler if setup.async_scheduling else Scheduler
-        self.scheduler: Any = scheduler_class(
-            vllm_config=config,
-            kv_cache_config=cache,
-            structured_output_manager=NoStructuredOutput(),
-            block_size=block_size,
-            hash_block_size=hash_block_size,
-            mm_registry=NoMultimodalInputs(),
-        )
+        with building("Scheduler"):
+            cache = cache_config(setup)
+            block_size, hash_block_size = resolve_kv_cache_block_sizes(cache, config)
+            scheduler_class: Any = AsyncScheduler if setup.async_scheduling else Scheduler
+            self.scheduler: Any = scheduler_class(
+                vllm_config=config,
+                kv_cache_config=cache,
+                structured_output_manager=NoStructuredOutput(),
+                block_size=block_size,
+                hash_block_size=hash_block_size,
+                mm_registry=NoMultimodalInputs(),
+            )
         self.steps_in_flight_max: int = config.max_concurrent_batches
+        require(self.scheduler, "kv_cache_manager", "connector", "requests", "deferred_frees")
         self.manager = self.scheduler.kv_cache_manager
         self.connector = self.scheduler.connector
         self._parts = getattr(self.connector, "sub_connectors", [self.connector])
         self.store = next((p for p in self._parts if isinstance(p, StoreConnector)), None)
         hisparse: Any = self._parts[0].connector_scheduler if setup.hisparse else None
-        self.coordinator: Any = hisparse.coordinator if hisparse else None
+        self.view = EngineView(self.manager, hisparse.coordinator if hisparse else None)
         hashed = setup.prefix_caching or self.connector is not None
         self._hasher = get_request_block_hasher(hash_block_size, sha256) if hashed else None
         self._steps: deque[tuple[int, Any]] = deque()
@@ -99,7 +101,7 @@ class EngineScheduler:
             max_tokens=new.max_tokens,
             min_tokens=0,
             eos_token_id=None,
-            stop_token_ids=() if new.stop_token is None else (new.stop_token,),
+            stop_token_ids=(),
             repetition_detection=None,
             num_logprobs=None,
             extra_args=None,
@@ -108,8 +110,6 @@ class EngineScheduler:
         )
         if self.store is not None:
             self.store.contents[new.id] = new.external
-            if new.sends:
-                self.store.sending.add(new.id)
         self.scheduler.add_request(
             Request(
                 str(new.id),
@@ -122,11 +122,6 @@ class EngineScheduler:
                 block_hasher=self._hasher,
             )
         )
-
-    def set_external(self, request: int, external: External) -> None:
-        """The store's contents changed, as later look-ups see them."""
-        assert self.store is not None
-        self.store.contents[request] = external
 
     def abort(self, requests: Iterable[int]) -> tuple[int, ...]:
         """Clients go away; returns those whose requests were still unfinished."""
@@ -173,9 +168,6 @@ class EngineScheduler:
         """Whether the engine's loop goes on: requests, or transfers to be reported."""
         return bool(self.scheduler.has_requests())
 
-    def unfinished(self) -> int:
-        return int(self.scheduler.get_num_unfinished_requests())
-
     def statuses(self) -> dict[int, RequestView]:
         return {
             int(key): RequestView(
@@ -192,30 +184,19 @@ class EngineScheduler:
         }
 
     def pending(self) -> Pending:
-        hisparse, store = self.coordinator, self.store
+        store = self.store
         return Pending(
             steps=tuple([step for step, _ in self._steps]),
-            transfers=tuple(hisparse.pending_spills) if hisparse else (),
-            host_copies=tuple(_retained_copies(hisparse)) if hisparse else (),
+            transfers=self.view.spill_ids(),
+            host_copies=tuple(sorted(self.view.retained_copies())),
             loads=tuple(sorted(store.loading)) if store else (),
             deferred_loads=_numbers(getattr(self.scheduler, "deferred_loads", ())),
-            sends=tuple(sorted(store.holding)) if store else (),
-            deferred_blocks=tuple(
-                [b.block_id for _, blocks in self.scheduler.deferred_frees for b in blocks]
-            ),
+            deferred_blocks=tuple([block.block_id for block in deferred_blocks(self.scheduler)]),
         )
-
-    def pools(self) -> tuple[PoolView, ...]:
-        gpu = self.manager.block_pool
-        views = [PoolView("gpu", len(gpu.blocks), gpu.get_num_free_blocks())]
-        if self.coordinator is not None:
-            host = self.coordinator.get_host_block_pool()
-            views.append(PoolView("host", len(host.blocks), host.get_num_free_blocks()))
-        return tuple(views)
 
     def pool_states(self) -> tuple[PoolState, ...]:
         """Each pool whole, with all holders: O(pool), for an audit."""
-        return pool_states(self.scheduler, self.coordinator)
+        return pool_states(self.view, deferred_blocks(self.scheduler))
 
     # Translation
 
@@ -278,7 +259,7 @@ class EngineScheduler:
         }
 
     def _transfer(self, transfer: Any) -> Transfer:
-        key, page = self.coordinator.pending_spills[transfer.transfer_id].page
+        key, page = self.view.page_of(transfer.transfer_id)
         return Transfer(
             transfer.transfer_id,
             int(key),
@@ -306,7 +287,6 @@ class EngineScheduler:
         if self.connector is None:
             return None
         output = KVConnectorOutput(
-            finished_sending=_keys(outcome.sent),
             finished_recving=_keys(outcome.received),
             kv_connector_worker_meta=self._worker_metadata(outcome),
             invalid_block_ids=set(outcome.invalid_blocks),
@@ -355,11 +335,6 @@ def _residency(output: Any, metadata: Any) -> tuple[Residency, ...]:
         )
     tables = output.block_table_updates or {}
     return tuple([Residency(int(key), None, _table(rows)) for key, rows in tables.items()])
-
-
-def _retained_copies(coordinator: Any) -> Iterable[int]:
-    """Destinations of host copies that the workers have not reported."""
-    return sorted(coordinator._retained_copies)
 
 
 def _is_live(request: Any) -> bool:

@@ -6,9 +6,11 @@ from typing import Any
 
 from invariants.conformance.mirror import Mirror
 from invariants.conformance.shadow import Shadow
-from kvproof.engines.vllm.inside.agreement import Agreement, Name
+from kvproof.engines.vllm.inside.agreement import Agreement
 from kvproof.engines.vllm.inside.capture import Capture
-from kvproof.engines.vllm.inside.recorder import Installation, Tap
+from kvproof.engines.vllm.inside.missing import require
+from kvproof.engines.vllm.inside.names import KeyNames
+from kvproof.engines.vllm.inside.recorder import HISPARSE, RECORDED, Installation, Tap, engine_class
 from kvproof.engines.vllm.inside.scheduler import EngineScheduler
 from model.dialect import Dialect
 from model.releases import DIALECTS
@@ -18,6 +20,11 @@ from model.snapshot import Snapshot
 
 SHADOWED = ("full", "hisparse")
 """Caches that the model has."""
+BY_UPDATES = ("take_residency_updates", "advance_scheduled")
+BY_TABLES = ("take_block_table_updates",)
+MOVED = (*BY_UPDATES, *BY_TABLES)
+"""How workers hear of residency: of what changed (0.32 and later), or whole tables."""
+CALLS = "which calls the allocator gets"
 
 
 def shadow_of(engine: EngineScheduler, dialect: Dialect) -> Shadow | None:
@@ -39,32 +46,32 @@ def shadow_of(engine: EngineScheduler, dialect: Dialect) -> Shadow | None:
 
     shadow = Shadow(configuration, dialect, capture, agrees)
     tap = Tap(engine.manager, shadow.feed, own_classes=False, number=int, strict=True)
-    names = tap.names
-    state = Capture(engine.manager, engine.coordinator, names.numbers, names.hashes)
-    agreement = Agreement(
-        engine.manager, engine.coordinator, names.numbers, tap.retained, key_names(names.hashes)
-    )
+    names, name = tap.names, KeyNames(tap.names.hashes)
+    state = Capture(engine.view, names.numbers, name)
+    agreement = Agreement(engine.view, names.numbers, tap.retained, name)
     return shadow
 
 
-def key_names(contents: Mapping[bytes, int]) -> Name:
-    """Names of the keys of the engine's hash map, remembered."""
-    utils = import_module("vllm.v1.core.kv_cache_utils")
-    known: dict[Any, tuple[int, int]] = {}
-
-    def name(key: Any) -> tuple[int, int]:
-        found = known.get(key)
-        if found is None:
-            content = contents[bytes(utils.get_block_hash(key))]
-            found = known[key] = (int(utils.get_group_id(key)), content)
-        return found
-
-    return name
-
-
 def install() -> Installation:
-    """Watch the engine's classes; ``remove`` gives them back."""
+    """Watch the engine's classes; ``remove`` gives them back.
+
+    Raises ``EngineUnlikeError`` for an engine with a call that the model would never hear of.
+    """
+    for place, methods in RECORDED.items():
+        owner = _class_of(place)
+        require(owner, *[name for name in methods if name not in MOVED], why=CALLS)
+    coordinator = _class_of(HISPARSE)
+    by_updates = hasattr(coordinator, "take_residency_updates")
+    told = BY_UPDATES if by_updates else BY_TABLES
+    require(coordinator, *told, "_publish_host_blocks_if_ready", why=CALLS)
     return Installation()
+
+
+def _class_of(place: tuple[str, str]) -> Any:
+    owner = engine_class(place)
+    if owner is None:
+        require(import_module(place[0]), place[1], why=CALLS)
+    return owner
 
 
 class Shadows:

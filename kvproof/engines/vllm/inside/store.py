@@ -30,12 +30,8 @@ class StoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         self.contents: dict[int, External] = {}
-        self.sending: set[int] = set()
-        """Requests whose blocks are to be held after they finished."""
         self.loading: set[int] = set()
         """Asynchronous loads that started and were not reported as received."""
-        self.holding: set[int] = set()
-        """Finished requests whose blocks wait to be sent."""
         self._delayed: dict[int, int] = {}
         self._matched: dict[int, tuple[int, bool]] = {}
         self._starting: deque[Load] = deque()
@@ -81,18 +77,13 @@ class StoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def update_connector_output(self, connector_output: Any) -> None:
         self.loading.difference_update(map(int, connector_output.finished_recving or ()))
-        self.holding.difference_update(map(int, connector_output.finished_sending or ()))
 
     def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
         number = int(request.request_id)
         self.contents.pop(number, None)
         self._delayed.pop(number, None)
         self._matched.pop(number, None)
-        holds = number in self.sending and any(block_ids) and number not in self.loading
-        self.sending.discard(number)
-        if holds:
-            self.holding.add(number)
-        return holds, None
+        return False, None
 
     def request_finished_all_groups(self, request: Any, block_ids: Any) -> tuple[bool, None]:
         return self.request_finished(request, block_ids)

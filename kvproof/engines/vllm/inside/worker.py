@@ -7,6 +7,7 @@ that it reads with one line. A whole program comes in one message; at the level 
     → {"program": …, "snapshots": "none" | "digests" | "all"}
     ← {"responses": […], "digests": […], "snapshots": […], "seconds": …}
     ← {"error": "…"}                      the program could not be run
+    ← {"unlike": "…"}                     no program can: the engine lacks what kvproof reads
 """
 
 import argparse
@@ -20,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from kvproof.engines.vllm.inside.missing import unlike
 from model.allocator import Allocator
 from model.manager.actions import Action
 from model.manager.configuration import Configuration
@@ -45,7 +47,8 @@ def main() -> None:
         could_not_run = _make_importable(options.source, options.load)
         runner = _runner(options.level, options.source, could_not_run)
     except Exception as error:
-        _write(answers, {"protocol": PROTOCOL_VERSION, "error": _describe(error)})
+        what = unlike(error) or _describe(error)
+        _write(answers, {"protocol": PROTOCOL_VERSION, "error": what})
         raise SystemExit(1) from error
     _write(answers, {"protocol": PROTOCOL_VERSION, "python": sys.version.split()[0]})
     for line in sys.stdin:
@@ -53,7 +56,7 @@ def main() -> None:
         try:
             answer = runner(message)
         except Exception as error:
-            answer = {"error": _describe(error)}
+            answer = _failed(error)
         _write(answers, answer)
 
 
@@ -100,6 +103,8 @@ def _do(
     except could_not_run:
         raise
     except Exception as error:
+        if unlike(error) is not None:
+            raise
         session.dead = True
         return (("raised", type(error).__name__),), traceback.format_exc()
 
@@ -143,6 +148,11 @@ def _take_over_stdout() -> TextIO:
 def _write(answers: TextIO, message: dict[str, Any]) -> None:
     answers.write(json.dumps(message) + "\n")
     answers.flush()
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    what = unlike(error)
+    return {"error": _describe(error)} if what is None else {"unlike": what}
 
 
 def _describe(error: Exception) -> str:

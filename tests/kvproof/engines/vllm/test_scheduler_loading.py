@@ -60,9 +60,12 @@ def setup_of(name, asynchronous):
     least = startup_minimum(SchedulerSetup(num_blocks=1, **settings))
     return SchedulerSetup(num_blocks=least.gpu_blocks + 6, **settings)
 
+def pools(engine):
+    return [(len(pool.counts), pool.num_free) for pool in engine.pool_states()]
+
 def run(setup):
     engine = EngineScheduler(setup)
-    empty = engine.pools()
+    empty = pools(engine)
     steps, outputs, flying, late, loading = [], [], [], [], []
     for number in range(3):
         stored = External(12, asynchronous=True) if number == 1 else External()
@@ -90,8 +93,9 @@ def run(setup):
             received=received,
         )
         outputs.append([asdict(output) for output in engine.update(plan.step, outcome)])
-    return {"setup": asdict(setup), "steps": steps, "outputs": outputs, "left": engine.unfinished(),
-            "pending": asdict(engine.pending()), "drained": engine.pools() == empty}
+    return {"setup": asdict(setup), "steps": steps, "outputs": outputs,
+            "left": len(engine.statuses()), "pending": asdict(engine.pending()),
+            "drained": pools(engine) == empty}
 """
 RUN_ALL = """
 names, kinds = arguments[0].split(), (False, True)
@@ -169,12 +173,12 @@ LOST = """
 from dataclasses import replace
 engine = EngineScheduler(setup_of("hisparse", False))
 engine.add(NewRequest(0, tuple(range(14)), max_tokens=2))
-while engine.unfinished():
+while engine.statuses():
     plan = engine.schedule()
     sampled = {share.request: [7] for share in plan.scheduled if share.samples}
     engine.update(plan.step, StepOutcome(sampled=sampled))
 print(engine.has_requests(), bool(engine.pending().transfers),
-      [pool.total - 1 - pool.free > 0 for pool in engine.pools()])
+      [free < total - 1 for total, free in pools(engine)])
 """
 
 
@@ -186,9 +190,10 @@ def test_transfers_that_nobody_reports_keep_blocks_and_the_engine_awake() -> Non
 CAPTURED = """
 from types import SimpleNamespace
 from kvproof.engines.vllm.inside.capture import Capture
+from kvproof.engines.vllm.inside.names import KeyNames
 engine = EngineScheduler(setup_of("hisparse", False))
 names = {}
-capture = Capture(engine.manager, engine.coordinator, {"0": 0}, names)
+capture = Capture(engine.view, {"0": 0}, KeyNames(names))
 engine.add(NewRequest(0, tuple(range(14)), max_tokens=1))
 for block_hash in engine.scheduler.requests["0"].block_hashes:
     names.setdefault(bytes(block_hash), len(names) + 1)
@@ -197,7 +202,7 @@ view = engine.statuses()[0]
 facts = SimpleNamespace(id=0, status=0, num_tokens=view.tokens, computed=view.computed,
                         contents=list(names.values()))
 snapshot = capture.snapshot([facts], {0: plan.tokens}, [])
-print(json.dumps([snapshot.gpu.num_free == engine.pools()[0].free, len(snapshot.transfers),
+print(json.dumps([snapshot.gpu.num_free == pools(engine)[0][1], len(snapshot.transfers),
                   len(snapshot.requests[0].tables[1]), snapshot.requests[0].scheduled]))
 """
 
