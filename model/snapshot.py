@@ -8,6 +8,8 @@ import json
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from model.events import PlainResponse
+
 
 class PoolState(NamedTuple):
     """One pool, over its blocks ``0 .. len(counts) - 1``; block 0 is the null block."""
@@ -116,7 +118,7 @@ class Digester:
         self._parts: list[object] = []
         self._texts: list[str] = []
 
-    def digest(self, response: object, snapshot: Snapshot) -> str:
+    def digest(self, response: PlainResponse, snapshot: Snapshot) -> str:
         """A short fingerprint of what a step answered and of the state after it."""
         parts = _parts(snapshot)
         known = self._parts

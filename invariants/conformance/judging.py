@@ -29,8 +29,8 @@ from invariants.manager.ghost import Stream
 from invariants.manager.judge import Judge
 from invariants.rules import RULES
 from invariants.violation import Violation
-from model.manager import actions
-from model.manager.session import Event
+from model.manager import actions, events
+from model.manager.events import Event
 
 OF_CONTENTS = ("I7", "I8")
 """Rules that need to know what was written."""
@@ -89,7 +89,9 @@ class CallJudge:
         view = getattr(call, "view", None)
         if view is not None:
             self._meet(view.request)
-        return self._judge.judge(actions.Output(), (("output", 1),), self._mirror.snapshot())
+        return self._judge.judge(
+            actions.Output(), (events.OutputProcessed(1),), self._mirror.snapshot()
+        )
 
     def _meet(self, request: int) -> None:
         """A request that the log names for the first time: the ghost gets to know its tokens."""
@@ -104,19 +106,20 @@ class CallJudge:
             case Allocate():
                 action, event = self._allocation(call, played)
             case Free() if call.view.request in self._mirror.requests:
-                action, event = actions.Preempt(), ("preempted", call.view.request)
+                action, event = actions.Preempt(), events.Preempted(call.view.request)
             case Free():
-                action, event = actions.Finish(), ("ended", call.view.request)
+                action, event = actions.Finish(), events.Ended(call.view.request)
             case Pop():
-                action, event = actions.Finish(), ("deferred", call.view.request)
+                action, event = actions.Finish(), events.Deferred(call.view.request)
             case FreePopped() | Cache() | Step():
-                action, event = actions.Output(), ("output", 1)
+                action, event = actions.Output(), events.OutputProcessed(1)
             case Report():
-                action, event = actions.CompleteTransfers(), ("completed", *dict(call.completed))
+                transfers = tuple(dict(call.completed))
+                action, event = actions.CompleteTransfers(), events.TransfersCompleted(transfers)
             case Evict():
-                action, event = actions.EvictBlocks(), ("evicted", 0, 0)
+                action, event = actions.EvictBlocks(), events.Evicted(0, 0)
             case Reset():
-                action, event = actions.Reset(), ("reset", int(call.done))
+                action, event = actions.Reset(), events.CacheReset(int(call.done))
             case Scheduled():
                 action, event = actions.EndStep(), self._end_of_step(call)
             case _:
@@ -127,19 +130,22 @@ class CallJudge:
     def _allocation(self, call: Allocate, played: Played) -> tuple[actions.Action, Event]:
         waiting = call.hit_blocks is not None
         action = actions.Admit(0, call.new) if waiting else actions.Extend(0, call.new)
-        allocation, request = played.allocation, call.view.request
+        allocation = played.allocation
         if allocation is None:
-            return action, ("raised", played.raised)
-        hit = (played.hit_tokens,) if waiting else ()
+            assert played.raised is not None
+            return action, events.Raised(played.raised)
+        asked = (call.view.request, call.new, allocation.promised)
         if allocation.new_blocks is None:
-            last = hit or (int(played.pending),)
-            return action, ("refused", request, call.new, allocation.promised, *last)
-        word = "admitted" if waiting else "extended"
-        taken = (allocation.promised, allocation.taken, allocation.new_blocks)
-        return action, (word, request, call.new, *taken, *hit)
+            if waiting:
+                return action, events.AdmissionRefused(*asked, played.hit_tokens)
+            return action, events.ExtensionRefused(*asked, int(played.pending))
+        got = (allocation.taken, allocation.new_blocks)
+        if waiting:
+            return action, events.Admitted(*asked, *got, played.hit_tokens)
+        return action, events.Extended(*asked, *got)
 
     def _end_of_step(self, call: Scheduled) -> Event:
-        event = ("step", len(call.tokens), self._command, self._updates, self._shared)
+        event = events.StepEnded(len(call.tokens), self._command, self._updates, self._shared)
         self._command = self._updates = self._shared = ()
         return event
 

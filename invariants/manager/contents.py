@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from invariants.manager.ghost import GARBAGE
 from invariants.manager.transition import Transition, host_row, hot_rows, indexer_row, pages_of
 from invariants.violation import Cause, Seen
+from model.manager.events import StepEnded
 from model.pool import NULL
 from model.snapshot import RequestState
 
 
 def reads(transition: Transition) -> Iterator[Seen]:
     """I7."""
-    if not transition.happened("step"):
+    if not transition.happened(StepEnded):
         return
     for request in transition.before.requests:
         if request.scheduled:

@@ -8,7 +8,7 @@ a step come before its reads: requests of one step may share a prefix that the s
 from dataclasses import dataclass, field
 
 from model.manager.actions import Action, Arrive, Preempt
-from model.manager.session import Response
+from model.manager.events import Allocated, Arrived, Preempted, Response, StepEnded
 from model.pool import NULL
 from model.request import token_at
 from model.snapshot import RequestState, Snapshot
@@ -85,15 +85,15 @@ class Ghost:
     ) -> None:
         """Follow one action; reads are checked afterwards, see ``invariants.contents``."""
         for event in response:
-            if event[0] == "arrived" and isinstance(action, Arrive):
-                stream = Stream(event[1], action.family, action.shared, action.salt)
-                self.streams[event[1]] = stream
-            elif event[0] == "preempted" and isinstance(action, Preempt):
-                self._cancel(before, event[1])
-            elif event[0] == "step":
+            if isinstance(event, Arrived) and isinstance(action, Arrive):
+                stream = Stream(event.request, action.family, action.shared, action.salt)
+                self.streams[event.request] = stream
+            elif isinstance(event, Preempted) and isinstance(action, Preempt):
+                self._cancel(before, event.request)
+            elif isinstance(event, StepEnded):
                 self._write(before, event)
-            elif event[0] in ("admitted", "extended") and self.hisparse:
-                for block in event[5][0]:
+            elif isinstance(event, Allocated) and self.hisparse:
+                for block in event.blocks[0]:
                     self.host.pop(block, None)
         self._complete(before, after)
 
@@ -105,13 +105,13 @@ class Ghost:
                     for page in self._written_pages(request):
                         self.cancelled[blocks[page]] = victim
 
-    def _write(self, before: Snapshot, event: tuple[object, ...]) -> None:
+    def _write(self, before: Snapshot, step: StepEnded) -> None:
         scheduled = [request for request in before.requests if request.scheduled]
         for request in scheduled:
             for page in self._written_pages(request):
                 for group, row in self._written_rows(request):
                     self._write_page(request, page, group, row[page])
-        for transfer, _, _, *blocks in event[2]:  # type: ignore[attr-defined]
+        for transfer, _, _, *blocks in step.command:
             self.writes[transfer] = tuple(self.gpu.get(block, GARBAGE) for block in blocks)
 
     def _written_pages(self, request: RequestState) -> range:

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from model.dialect import Dialect
 from model.manager.actions import Action, CompleteTransfers, Preempt
 from model.manager.configuration import Configuration
-from model.manager.session import Event, Response
+from model.manager.events import (
+    Admitted,
+    Allocated,
+    Deferred,
+    Preempted,
+    Refused,
+    Response,
+    StepEnded,
+)
 from model.pool import NULL
 from model.request import Status
 from model.snapshot import RequestState, Snapshot
@@ -66,17 +74,17 @@ class GoalWatcher:
 
     def watch(self, before: Snapshot, action: Action, response: Response, after: Snapshot) -> None:
         for event in response:
-            if event[0] in ("admitted", "extended"):
+            if isinstance(event, Allocated):
                 self._allocated(before, event, after)
-            elif event[0] == "refused":
-                self._refused.add(event[1])
-            elif event[0] == "step":
-                self.seen[SEVERAL] += event[1] > 1
-            elif event[0] == "deferred":
+            elif isinstance(event, Refused):
+                self._refused.add(event.request)
+            elif isinstance(event, StepEnded):
+                self.seen[SEVERAL] += event.requests > 1
+            elif isinstance(event, Deferred):
                 self.seen[DEFERRED] += 1
         self._adopted(before, after)
-        if isinstance(action, Preempt) and response[0][0] == "preempted":
-            victim = response[0][1]
+        if isinstance(action, Preempt) and isinstance(response[0], Preempted):
+            victim = response[0].request
             self.seen[SAME_STEP] += any(r.id == victim and r.scheduled for r in before.requests)
         if isinstance(action, CompleteTransfers):
             self._completed(before, after)
@@ -98,8 +106,8 @@ class GoalWatcher:
             elif (transfer.page, transfer.id) not in owner.pending:
                 self.seen[EARLIER_LIFE] += owner.status == Status.RUNNING
 
-    def _allocated(self, before: Snapshot, event: Event, after: Snapshot) -> None:
-        request_id, tokens, groups = event[1], event[2], event[5]
+    def _allocated(self, before: Snapshot, event: Allocated, after: Snapshot) -> None:
+        request_id, tokens, groups = event.request, event.tokens, event.blocks
         state = next((r for r in after.requests if r.id == request_id), None)
         if state is None:
             return
@@ -107,7 +115,7 @@ class GoalWatcher:
         gpu = groups[1:] if self.configuration.hisparse else groups
         fresh = {block for blocks in gpu for block in blocks}
         self.seen[REUSED] += any(block in fresh for block, _, _ in before.readers)
-        if event[0] == "admitted":
+        if isinstance(event, Admitted):
             self.seen[ADMITTED_LATER] += request_id in self._refused
             self._hit(before, event, state)
         for other in before.requests:
@@ -117,8 +125,8 @@ class GoalWatcher:
                     copy[0] in wanted and fresh.intersection(copy[1:]) for copy in before.copies
                 )
 
-    def _hit(self, before: Snapshot, event: Event, state: RequestState) -> None:
-        pages = event[6] // self.configuration.block_size
+    def _hit(self, before: Snapshot, event: Admitted, state: RequestState) -> None:
+        pages = event.hit // self.configuration.block_size
         if not pages or not self.configuration.hisparse:
             return
         earlier = next(r for r in before.requests if r.id == state.id)

@@ -10,7 +10,8 @@ from invariants.violation import Seen, Violation
 from model.dialect import Dialect
 from model.manager.actions import Action
 from model.manager.configuration import Configuration
-from model.manager.session import Response, Session
+from model.manager.events import Response
+from model.manager.session import Session
 from model.reference import ReferenceAllocator
 from model.snapshot import Snapshot
 

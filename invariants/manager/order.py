@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from invariants.manager.transition import Transition
 from invariants.violation import Cause, Seen
 from model.manager.actions import Admit, EndStep, Extend, Finish, Preempt, Reset
+from model.manager.events import Ended
 
 
 def eviction_order(transition: Transition) -> Iterator[Seen]:
@@ -27,7 +28,7 @@ def _is_compound(transition: Transition) -> bool:
     if not isinstance(transition.action, EndStep):
         return False
     adopting = any(request.to_adopt for request in transition.before.requests)
-    return adopting or transition.happened("ended")
+    return adopting or transition.happened(Ended)
 
 
 def _handed_out_from_the_head(transition: Transition) -> Iterator[Seen]:

@@ -8,7 +8,7 @@ from invariants.manager.ghost import Ghost
 from model.dialect import Dialect
 from model.manager.actions import Action
 from model.manager.configuration import Configuration
-from model.manager.session import Event, Response
+from model.manager.events import Allocated, Event, Refused, Response
 from model.pool import NULL
 from model.snapshot import RequestState, Snapshot
 
@@ -26,31 +26,31 @@ class Transition:
     ghost: Ghost
 
     @cached_property
-    def allocation(self) -> Event | None:
-        """The ``admitted`` or ``extended`` event, if blocks were allocated."""
+    def allocation(self) -> Allocated | None:
+        """The event that tells of the blocks, if some were allocated."""
         for event in self.response:
-            if event[0] in ("admitted", "extended"):
+            if isinstance(event, Allocated):
                 return event
         return None
 
     @cached_property
-    def refusal(self) -> Event | None:
-        return next((event for event in self.response if event[0] == "refused"), None)
+    def refusal(self) -> Refused | None:
+        return next((event for event in self.response if isinstance(event, Refused)), None)
 
     @cached_property
     def new_gpu_blocks(self) -> tuple[int, ...]:
         """GPU blocks handed out to the request, in the order of the hand-out."""
         if self.allocation is None:
             return ()
-        groups = self.allocation[5]
+        groups = self.allocation.blocks
         return tuple(chain.from_iterable(groups[1:] if self.configuration.hisparse else groups))
 
     @cached_property
     def changed(self) -> bool:
         return self.before != self.after
 
-    def happened(self, word: str) -> bool:
-        return any(event[0] == word for event in self.response)
+    def happened(self, kind: type[Event]) -> bool:
+        return any(isinstance(event, kind) for event in self.response)
 
 
 def indexer_row(request: RequestState, hisparse: bool) -> tuple[int, ...]:

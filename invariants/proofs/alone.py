@@ -16,6 +16,7 @@ from model.dialect import Dialect
 from model.holding import ACTIVE_TAIL_PAGES
 from model.manager.actions import Action, Admit, Arrive, CompleteTransfers, EndStep, Extend
 from model.manager.configuration import Configuration
+from model.manager.events import ExtensionRefused, Refused
 from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.program import Program
@@ -129,11 +130,11 @@ def simulate(
     for tokens in steps:
         action = Extend(0, tokens - done) if done else Admit(0, tokens)
         event = session.do(action)[-1]
-        if event[0] == "refused" and done and event[4]:
+        if isinstance(event, ExtensionRefused) and event.pending:
             for _ in range(configuration.steps_in_flight):
                 _let_writes_complete(session)
             event = session.do(action)[-1]
-        if event[0] == "refused":
+        if isinstance(event, Refused):
             return False
         session.do(EndStep())
         if not writes_late:

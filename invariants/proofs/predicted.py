@@ -25,8 +25,9 @@ from model.manager.actions import (
     Hold,
 )
 from model.manager.configuration import Configuration
+from model.manager.events import Allocated, Event, Idle, OutputProcessed, Raised, Refused, Response
 from model.manager.program import ManagerProgram
-from model.manager.session import Event, Response, Session
+from model.manager.session import Session
 from model.pool import NULL
 from model.program import Program
 from model.reference import ReferenceAllocator
@@ -203,21 +204,22 @@ def mismatches(
 
 def _outcome(event: Event, promised: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
     """What the subject did; one that raised no longer says what it had promised."""
-    if event[0] == "raised":
-        return ("crash" if event[1] == "OutOfBlocks" else str(event[1])), promised
-    word = "refused" if event[0] == "refused" else "granted"
-    return word, tuple(event[3])
+    if isinstance(event, Raised):
+        return ("crash" if event.kind == "OutOfBlocks" else event.kind), promised
+    assert isinstance(event, Allocated | Refused)
+    return ("refused" if isinstance(event, Refused) else "granted"), event.promised
 
 
 def _call_of(c: Configuration, before: Snapshot, action: Action, response: Response) -> Call | None:
-    if not isinstance(action, Admit | Extend) or response[0][0] in ("output", "idle"):
+    first, last = response[0], response[-1]
+    if not isinstance(action, Admit | Extend) or isinstance(first, OutputProcessed | Idle):
         return None
     waiting = isinstance(action, Admit)
     running = [r for r in before.requests if r.status == Status.RUNNING]
     ready = [r for r in running if not r.scheduled]
     candidates = [r for r in before.requests if r.status != Status.RUNNING] if waiting else ready
-    if response[-1][0] != "raised":
-        candidates = [r for r in candidates if r.id == response[-1][1]]
+    if isinstance(last, Allocated | Refused):
+        candidates = [r for r in candidates if r.id == last.request]
     if len(candidates) != 1:
         return None
     (request,) = candidates

@@ -9,6 +9,7 @@ from kvproof.errors import CouldNotRun
 from kvproof.subjects.subject import Subject
 from model.manager.actions import Admit, Arrive, CompleteTransfers, EndStep, Finish, Hold
 from model.manager.configuration import Configuration
+from model.manager.events import Admitted, Raised, Refused
 from model.manager.program import ManagerProgram
 from model.pool import NULL
 from model.program import Program
@@ -45,17 +46,17 @@ def cell_of(trace: Trace) -> str:
 
     Raises ``CouldNotRun`` when the subject does not get so far as to show it.
     """
-    last = trace.steps[-1].response[0] if trace.steps else ()
-    if trace.ending == "raised" and last == ("raised", "OutOfBlocks"):
+    last = trace.steps[-1].response[0] if trace.steps else None
+    if trace.ending == "raised" and last == Raised("OutOfBlocks"):
         return "crash"
     if trace.ending != "ended" or len(trace.steps) != len(trace.program.actions):
         raise CouldNotRun(_unfinished(trace))
-    answer = trace.steps[-2].response[0][0]
-    if answer == "refused":
+    answer = trace.steps[-2].response[0]
+    if isinstance(answer, Refused):
         return "rejected"
     snapshot = trace.steps[-1].snapshot
-    if answer != "admitted" or snapshot is None:
-        raise CouldNotRun(f"{trace.subject} answered {answer!r} to the table's last admission")
+    if not isinstance(answer, Admitted) or snapshot is None:
+        raise CouldNotRun(f"{trace.subject} answered {answer.word!r} to the table's last admission")
     rows = snapshot.requests[0].resident[0][:HIT_PAGES]
     return f"{sum(block != NULL for block in rows)}/{HIT_PAGES}"
 

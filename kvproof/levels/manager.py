@@ -17,8 +17,9 @@ from kvproof.levels.renaming import Renaming
 from kvproof.subjects.reference import ReferenceSubject, reference_subject
 from kvproof.subjects.subject import Detail, Subject
 from model.dialect import Dialect
+from model.manager.events import Response, plain
 from model.manager.program import ManagerProgram
-from model.manager.session import Response, Session
+from model.manager.session import Session
 from model.program import Level
 from model.reference import ReferenceAllocator
 from model.snapshot import Digester, Snapshot
@@ -144,7 +145,8 @@ class Examiner:
         if self.comparison == "exact":
             digester = Digester()
             return lambda index, response, after: (
-                index < len(steps) and steps[index].digest == digester.digest(response, after)
+                index < len(steps)
+                and steps[index].digest == digester.digest(plain(response), after)
             )
         renaming = Renaming(trace is not None and trace.program.configuration.hisparse)
 
@@ -178,8 +180,9 @@ class Examiner:
             )
         mine, theirs = reference.steps[index], own.steps[index]
         lines: list[str] = []
-        if repr(mine.response) != repr(theirs.response):
-            lines.append(f"model answers {mine.response}, {own.subject} {theirs.response}")
+        answers = plain(mine.response), plain(theirs.response)
+        if repr(answers[0]) != repr(answers[1]):
+            lines.append(f"model answers {answers[0]}, {own.subject} {answers[1]}")
         if mine.snapshot is not None and theirs.snapshot is not None:
             for name, ours, other in zip(
                 mine.snapshot._fields, mine.snapshot, theirs.snapshot, strict=True

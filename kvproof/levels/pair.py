@@ -12,6 +12,7 @@ from kvproof.levels.level import Examination
 from kvproof.levels.manager import shown_by
 from kvproof.subjects.subject import Subject
 from model.dialect import Dialect
+from model.manager.events import plain
 from model.manager.program import ManagerProgram
 from model.program import Level
 from model.trace import Trace
@@ -88,7 +89,7 @@ class PairExaminer:
     @staticmethod
     def _difference(one: Trace, two: Trace, index: int) -> tuple[str, ...]:
         answers = [
-            t.steps[index].response if index < len(t.steps) else t.ending for t in (one, two)
+            plain(t.steps[index].response) if index < len(t.steps) else t.ending for t in (one, two)
         ]
         if answers[0] == answers[1]:
             return (f"both answer {answers[0]}, and the states differ",)

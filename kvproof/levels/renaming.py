@@ -6,10 +6,10 @@ the order of the free queue is not compared, only who is free and what can be fo
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from model.manager.session import Event, Response
+from model.manager.events import Allocated, Event, Response, StepEnded
 from model.pool import NULL
 from model.snapshot import PoolState, RequestState, Snapshot, TransferState
 
@@ -38,9 +38,10 @@ class Renaming:
 
     def _match(self, ours: Response, theirs: Response) -> None:
         for our, their in zip(ours, theirs, strict=False):
-            if our[0] not in ("admitted", "extended") or our[0] != their[0]:
+            if not isinstance(our, Allocated) or not isinstance(their, type(our)):
                 continue
-            for group, (mine, other) in enumerate(zip(our[5], their[5], strict=False)):
+            rows = zip(our.blocks, their.blocks, strict=False)
+            for group, (mine, other) in enumerate(rows):
                 names = self.host if self.hisparse and group == 0 else self.gpu
                 for block, name in zip(other, mine, strict=False):
                     _pair(names, block, name)
@@ -63,14 +64,14 @@ class Renaming:
         )
 
     def _event(self, event: Event) -> Any:
-        if event[0] in ("admitted", "extended"):
-            rows = [len(blocks) for blocks in event[5]]
-            return (*event[:5], rows, *event[6:])
-        if event[0] == "step":
+        """What workers are told of residency is left out."""
+        if isinstance(event, Allocated):
+            return replace(event, blocks=()), [len(blocks) for blocks in event.blocks]
+        if isinstance(event, StepEnded):
             transfers = [
-                (t, r, _name(h, self.host), *_named(b, self.gpu)) for t, r, h, *b in event[2]
+                (t, r, _name(h, self.host), *_named(b, self.gpu)) for t, r, h, *b in event.command
             ]
-            return (*event[:2], transfers)
+            return event.requests, transfers
         return event
 
     def _request(self, request: RequestState) -> RequestState:

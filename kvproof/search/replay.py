@@ -15,7 +15,8 @@ from kvproof.subjects.names import dialect_named
 from kvproof.subjects.reference import reference_subject
 from kvproof.subjects.subject import Subject
 from model.dialect import Dialect
-from model.manager.session import Event, Response
+from model.events import PlainEvent
+from model.manager.events import Response, StepEnded, plain
 from model.releases import DIALECTS
 from model.startup import below_minimum
 from specs.casefile import CaseFile
@@ -157,9 +158,12 @@ def _fails(result: Examination, rule: str | None) -> bool:
     return bool(result.rules_broken & {rule, *WORKER_RULES})
 
 
-def _essence(response: Response) -> list[Event]:
+def _essence(response: Response) -> list[PlainEvent]:
     """A response without what only tells workers of residency, which every release does its way."""
-    return [event[:3] if event[0] == "step" else event for event in response]
+    return [
+        told[:3] if isinstance(event, StepEnded) else told
+        for event, told in zip(response, plain(response), strict=True)
+    ]
 
 
 def first_changed_step(trace: CaseFile, subject: Subject) -> int | None:

@@ -16,6 +16,8 @@ from invariants.scheduler.account import Account
 from invariants.violation import Cause, Violation
 from kvproof.subjects.pipeline import Reply
 from kvproof.subjects.subject import Detail
+from model.events import as_tuples
+from model.manager.events import Raised, Response, read
 from model.program import AnyProgram, Level, program_to_json
 from model.snapshot import snapshot_from_json
 from model.trace import Ending, Step, Trace
@@ -59,11 +61,6 @@ def trace_of(wire: Wire, subject: str, program: AnyProgram, detail: Detail, repl
         return Trace(subject, program, (), "error", failure)
 
 
-def as_tuples(events: list[Any]) -> tuple[Any, ...]:
-    """Lists to tuples, all the way down: JSON knows no tuples."""
-    return tuple([as_tuples(value) if type(value) is list else value for value in events])
-
-
 # The manager level
 
 
@@ -72,13 +69,13 @@ def _ask_manager(program: AnyProgram, detail: Detail, _: Beside) -> Message:
 
 
 def _read_manager(subject: str, program: AnyProgram, detail: Detail, message: Message) -> Trace:
-    steps = _steps(message, detail)
+    steps = _steps(message, program, detail)
     ending = _ending(steps, program)
     return Trace(subject, program, steps, ending, message["failure"], message["seconds"])
 
 
-def _steps(message: Message, detail: Detail) -> tuple[Step, ...]:
-    responses = [as_tuples(response) for response in message["responses"]]
+def _steps(message: Message, program: AnyProgram, detail: Detail) -> tuple[Step, ...]:
+    responses = _responses(message["responses"], program)
     if detail == "none":
         return tuple([Step(response) for response in responses])
     digests = message["digests"]
@@ -90,11 +87,18 @@ def _steps(message: Message, detail: Detail) -> tuple[Step, ...]:
 
 def _ending(steps: tuple[Step, ...], program: AnyProgram) -> Ending:
     last = steps[-1].response if steps else ()
-    if any(event[0] == "raised" for event in last):
+    if any(isinstance(event, Raised) for event in last):
         return "raised"
     if len(steps) != len(program.actions):
         raise ValueError(f"{len(steps)} responses to {len(program.actions)} actions")
     return "ended"
+
+
+def _responses(data: list[Any], program: AnyProgram) -> list[Response]:
+    """There are fewer than actions where the allocator raised."""
+    if len(data) > len(program.actions):
+        raise ValueError(f"{len(data)} responses to {len(program.actions)} actions")
+    return [read(*both) for both in zip(data, program.actions, strict=False)]
 
 
 # The scheduler level

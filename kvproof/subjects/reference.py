@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from kvproof.subjects.subject import Detail
 from model.dialect import Dialect
 from model.manager.actions import Action
+from model.manager.events import plain
 from model.manager.session import Session
 from model.program import AnyProgram, Level
 from model.reference import ReferenceAllocator
@@ -73,5 +74,5 @@ def _step(session: Session[Any, Any], digester: Digester, action: Action, detail
     if detail == "none":
         return Step(response)
     snapshot = session.snapshot()
-    digest = digester.digest(response, snapshot)
+    digest = digester.digest(plain(response), snapshot)
     return Step(response, digest, snapshot if detail == "all" else None)

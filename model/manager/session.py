@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, Generic
 
 from model.allocator import AllocationFailedError, Allocator, BlocksT, HitT
+from model.manager import events
 from model.manager.actions import (
     Action,
     Admit,
@@ -26,13 +27,9 @@ from model.manager.actions import (
     Reset,
 )
 from model.manager.configuration import Configuration
+from model.manager.events import Event, Response
 from model.request import Request, Status, token_at
 from model.snapshot import Snapshot, digest_of
-
-Event = tuple[Any, ...]
-"""One thing that happened: a word, then integers and tuples."""
-Response = tuple[Event, ...]
-"""What happened during one action."""
 
 
 @dataclass(slots=True)
@@ -87,8 +84,8 @@ class Session(Generic[HitT, BlocksT]):
             except AllocationFailedError as error:
                 self.dead = True
                 self.failure = str(error)
-                self._events.append(("raised", error.kind))
-        return tuple(self._events) or (("idle",),)
+                self._events.append(events.Raised(error.kind))
+        return tuple(self._events) or events.IDLE
 
     def snapshot(self) -> Snapshot:
         blocks = [popped for _, popped in self._deferred]
@@ -151,7 +148,7 @@ class Session(Generic[HitT, BlocksT]):
         self.requests[request.id] = request
         self.waiting.append(request)
         self.allocator.register(request)
-        self._events.append(("arrived", request.id, count))
+        self._events.append(events.Arrived(request.id, count))
 
     def finish(self, action: Finish) -> None:
         if not self.between_steps or not self.requests:
@@ -166,7 +163,7 @@ class Session(Generic[HitT, BlocksT]):
                 queue.remove(request)
         self._release(request)
         del self.requests[request.id]
-        self._events.append(("ended", request.id))
+        self._events.append(events.Ended(request.id))
 
     def _release(self, request: Request) -> None:
         """Free a request's blocks, later if a step in flight may still write them."""
@@ -176,7 +173,7 @@ class Session(Generic[HitT, BlocksT]):
         blocks = self.allocator.pop(request)
         if blocks is not None:
             self._deferred.append((self._steps_built, blocks))
-            self._events.append(("deferred", request.id))
+            self._events.append(events.Deferred(request.id))
 
     def _can_be_freed(self, request: Request) -> bool:
         return not self.configuration.defers_release or request.last_step <= self._steps_done
@@ -194,8 +191,7 @@ class Session(Generic[HitT, BlocksT]):
         if allocation.new_blocks is not None:
             self.scheduled[request.id] = tokens
             self._events.append(
-                (
-                    "extended",
+                events.Extended(
                     request.id,
                     tokens,
                     allocation.promised,
@@ -207,7 +203,9 @@ class Session(Generic[HitT, BlocksT]):
         pending = self.configuration.hisparse and self.allocator.pending_reclamation()
         if not pending:
             self.refused = request.id
-        self._events.append(("refused", request.id, tokens, allocation.promised, int(pending)))
+        self._events.append(
+            events.ExtensionRefused(request.id, tokens, allocation.promised, int(pending))
+        )
 
     def _remaining(self, request: Request) -> int:
         """Tokens that a running request can still compute, sampled ones in flight included."""
@@ -234,7 +232,7 @@ class Session(Generic[HitT, BlocksT]):
         victim.computed = victim.placeholders = 0
         victim.life += 1
         self.waiting.insert(0, victim)
-        self._events.append(("preempted", victim.id))
+        self._events.append(events.Preempted(victim.id))
 
     def admit(self, action: Admit) -> None:
         self._wait_for_output()
@@ -246,7 +244,9 @@ class Session(Generic[HitT, BlocksT]):
         self.admitting = True
         allocation = self.allocator.allocate(request, tokens, hit, hit_tokens, bool(self.running))
         if allocation.new_blocks is None:
-            self._events.append(("refused", request.id, tokens, allocation.promised, hit_tokens))
+            self._events.append(
+                events.AdmissionRefused(request.id, tokens, allocation.promised, hit_tokens)
+            )
             return
         self.waiting.remove(request)
         self.running.append(request)
@@ -254,8 +254,7 @@ class Session(Generic[HitT, BlocksT]):
         request.computed = hit_tokens
         self.scheduled[request.id] = tokens
         self._events.append(
-            (
-                "admitted",
+            events.Admitted(
                 request.id,
                 tokens,
                 allocation.promised,
@@ -278,7 +277,7 @@ class Session(Generic[HitT, BlocksT]):
         if self.configuration.hisparse:
             command = self.allocator.take_command()
             updates = self.allocator.take_updates([r for r, _ in scheduled])
-        self._events.append(("step", len(scheduled), command, updates, shared))
+        self._events.append(events.StepEnded(len(scheduled), command, updates, shared))
         self._launch(scheduled, tuple((t[0], t[1]) for t in command))
         self.scheduled = {}
         self.preempted = self.admitting = False
@@ -316,7 +315,8 @@ class Session(Generic[HitT, BlocksT]):
             self._steps_done += 1
             while self._deferred and self._deferred[0][0] <= self._steps_done:
                 self.allocator.free_popped(self._deferred.pop(0)[1])
-        self._events.append(("output", sum(samples for *_, samples in step.scheduled)))
+        sampling = sum(samples for *_, samples in step.scheduled)
+        self._events.append(events.OutputProcessed(sampling))
         for request, count, life, samples in step.scheduled:
             if not request.finished:
                 request.in_flight -= count
@@ -353,7 +353,7 @@ class Session(Generic[HitT, BlocksT]):
         for _, together in groupby(done, key=lambda entry: entry[1]):
             self.allocator.update_transfers({}, {transfer: 1 for transfer, _ in together})
         if done:
-            self._events.append(("completed", *(transfer for transfer, _ in done)))
+            self._events.append(events.TransfersCompleted(tuple([t for t, _ in done])))
 
     # The prefix cache is disturbed from outside.
 
@@ -362,7 +362,7 @@ class Session(Generic[HitT, BlocksT]):
             return
         while action.preempt_running and self.running:
             self._preempt(self.running[-1])
-        self._events.append(("reset", int(self.allocator.reset())))
+        self._events.append(events.CacheReset(int(self.allocator.reset())))
 
     def evict_blocks(self, action: EvictBlocks) -> None:
         if not self.between_steps or not self.running:
@@ -370,11 +370,11 @@ class Session(Generic[HitT, BlocksT]):
         request = self.running[action.request % len(self.running)]
         page = action.page % max(1, -(-request.computed // self.configuration.block_size))
         self.allocator.evict(request, page)
-        self._events.append(("evicted", request.id, page))
+        self._events.append(events.Evicted(request.id, page))
 
     def hold(self, action: Hold) -> None:
         self.allocator.hold(action.free_blocks)
-        self._events.append(("held", action.free_blocks))
+        self._events.append(events.Held(action.free_blocks))
 
 
 _HANDLERS: dict[type[Action], Callable[[Session[Any, Any], Any], None]] = {

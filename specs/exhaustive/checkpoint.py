@@ -17,7 +17,8 @@ from invariants.violation import Violation
 from model.dialect import Dialect
 from model.manager.actions import Action
 from model.manager.configuration import Configuration
-from model.manager.session import Response, Session
+from model.manager.events import Response
+from model.manager.session import Session
 from model.reference import ReferenceAllocator
 from model.state import stop_reading
 from specs.manager.generator import ReferenceSession

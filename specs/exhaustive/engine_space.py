@@ -21,6 +21,7 @@ from model.manager.actions import (
     Output,
     Preempt,
 )
+from model.manager.events import Admitted, Extended
 from specs.exhaustive.checkpoint import Checkpoints, Played
 from specs.exhaustive.instance import Instance
 from specs.exhaustive.normal_form import forget_unreadable, key_of
@@ -65,8 +66,8 @@ class EngineSpace:
         played = self._checkpoints.restore(kept)
         played.take(action)
         forget_unreadable(played)
-        self.taken.update(event[0] for event in played.response)
-        self.taken["hit"] += sum(e[0] == "admitted" and e[6] > 0 for e in played.response)
+        self.taken.update(event.word for event in played.response)
+        self.taken["hit"] += sum(isinstance(e, Admitted) and e.hit > 0 for e in played.response)
         return played
 
     def key(self, live: Played) -> bytes:
@@ -94,7 +95,8 @@ def must_come_first(extension: Played) -> bool:
     If it was refused while blocks are about to come back, the engine leaves the request out of the
     step and goes on to the waiting ones.
     """
-    return extension.response[-1][0] == "extended" or extension.session.refused is not None
+    extended = isinstance(extension.response[-1], Extended)
+    return extended or extension.session.refused is not None
 
 
 def after_the_running(session: ReferenceSession) -> list[Action]:

@@ -26,6 +26,7 @@ from model.manager.actions import (
     Preempt,
     Reset,
 )
+from model.manager.events import AdmissionRefused, Admitted
 from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.program import Program
@@ -67,9 +68,9 @@ class AllocatorMachine(RuleBasedStateMachine):
         response = self.session.do(action)
         self.actions.append(action)
         for happened in response:
-            event(f"{type(action).__name__}: {happened[0]}")
-            if isinstance(action, Admit) and happened[0] in ("admitted", "refused"):
-                self.slack = min(self.slack, abs(free - happened[3][-1]))
+            event(f"{type(action).__name__}: {happened.word}")
+            if isinstance(happened, Admitted | AdmissionRefused):
+                self.slack = min(self.slack, abs(free - happened.promised[-1]))
 
     @precondition(lambda self: len(self.session.waiting) < MAX_WAITING)
     @rule(

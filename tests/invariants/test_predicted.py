@@ -91,7 +91,7 @@ def newcomer(trace: Trace) -> tuple[int, str]:
     last = max(n for n, action in enumerate(trace.program.actions) if isinstance(action, Admit))
     before = trace.steps[last - 1].snapshot
     assert before is not None
-    return len(before.gpu.free), trace.steps[last].response[-1][0]
+    return len(before.gpu.free), trace.steps[last].response[-1].word
 
 
 def newcomers(dialect: Dialect, shape: Shape) -> dict[int, str]:

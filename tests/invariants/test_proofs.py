@@ -32,6 +32,7 @@ from model.bounds import blocks_missing, is_reached, least_blocks
 from model.dialect import Dialect
 from model.manager.actions import Admit, Arrive, CompleteTransfers, EndStep, Extend, Hold
 from model.manager.configuration import Configuration
+from model.manager.events import Refused
 from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.program import Program
@@ -362,7 +363,7 @@ def test_a_release_stalls_with_one_block_less_than_the_least_pool_only(version: 
     assert least_blocks_for(K5, dialect, whole_budget_steps(K5, 63)) == 10
     with open_subject(f"vllm=={version}") as engine:
         answers = {blocks: engine.run(k5_program(blocks), "none") for blocks in (8, 9, 10)}
-    words = {blocks: trace.steps[4].response[-1][0] for blocks, trace in answers.items()}
+    words = {blocks: trace.steps[4].response[-1].word for blocks, trace in answers.items()}
     assert words == {8: "refused", 9: "refused", 10: "extended"}
 
 
@@ -385,7 +386,7 @@ def test_the_least_pool_is_that_of_the_release(version: str) -> None:
 
 
 def _was_refused(trace: Trace) -> bool:
-    return any(step.response[-1][0] == "refused" for step in trace.steps)
+    return any(isinstance(step.response[-1], Refused) for step in trace.steps)
 
 
 @pytest.mark.parametrize(("blocks", "breaks"), [(9, True), (10, False)])

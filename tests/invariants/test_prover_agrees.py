@@ -34,7 +34,8 @@ from model.manager.actions import (
     Hold,
 )
 from model.manager.configuration import Configuration
-from model.manager.session import Response, Session
+from model.manager.events import Allocated, Raised, Refused, Response
+from model.manager.session import Session
 from model.pool import NULL
 from model.reference import ReferenceAllocator
 from model.releases import DIALECTS
@@ -118,16 +119,17 @@ def seen(session: Session[Any, Any], action: Action) -> Seen:
     before = session.snapshot()
     response = session.do(action)
     if session.dead:
-        assert response == (("raised", "OutOfBlocks"),)
+        assert response == (Raised("OutOfBlocks"),)
         return Seen("crash", 0, 0, before, response)
     event = response[-1]
-    if event[0] == "refused":
+    if isinstance(event, Refused):
         return Seen("refused", 0, 0, before, response)
+    assert isinstance(event, Allocated)
     session.do(EndStep())
-    after = next(r for r in session.snapshot().requests if r.id == event[1])
-    fresh = {block for row in event[5][1:] for block in row}  # The first row is the host's.
+    after = next(r for r in session.snapshot().requests if r.id == event.request)
+    fresh = {block for row in event.blocks[1:] for block in row}  # The first row is the host's.
     rows = [block for row in after.resident for block in row if block not in (NULL, *fresh)]
-    return Seen("granted", event[4], len(rows), before, response)
+    return Seen("granted", event.taken, len(rows), before, response)
 
 
 @cache

@@ -31,8 +31,18 @@ from model.manager.actions import (
     Reset,
 )
 from model.manager.configuration import Configuration
+from model.manager.events import (
+    IDLE,
+    Admitted,
+    CacheReset,
+    Deferred,
+    Ended,
+    ExtensionRefused,
+    Preempted,
+    Response,
+)
 from model.manager.program import MANAGER
-from model.manager.session import Response, Session
+from model.manager.session import Session
 from model.pool import NULL, OutOfBlocksError, Pool
 from model.program import Program, program_to_json
 from model.reference import ReferenceAllocator
@@ -43,7 +53,6 @@ from specs.manager.generator import draw_program
 ROOT = Path(__file__).parents[2]
 NEWEST = "vllm-0.33.0"
 KEY, OTHER_KEY = (0, 7), (0, 8)
-IDLE: Response = (("idle",),)
 ALL = 99
 """More tokens, or transfers, than there are."""
 
@@ -255,10 +264,14 @@ def state_of(session: ReferenceSession) -> State:
     return state
 
 
+def hit_of(response: Response) -> int:
+    admitted = response[0]
+    assert isinstance(admitted, Admitted)
+    return admitted.hit
+
+
 def first(response: Response) -> str:
-    word = response[0][0]
-    assert isinstance(word, str)
-    return word
+    return response[0].word
 
 
 def free_blocks(session: ReferenceSession) -> int:
@@ -295,21 +308,22 @@ def test_a_refused_request_keeps_waiting_and_is_admitted_when_there_is_room() ->
 def test_the_last_token_of_a_hit_is_computed_again() -> None:
     session = session_of(PLAIN)
     response = play(session, *life_of_a_prefix(8), Arrive(shared=8, prompt=8), Admit(tokens=8))
-    event = response[0]
-    assert (event[0], event[2], event[6]) == ("admitted", 4, 4)
+    admitted = response[0]
+    assert isinstance(admitted, Admitted)
+    assert (admitted.tokens, admitted.hit) == (4, 4)
 
 
 def test_no_caching_means_no_hit() -> None:
     session = session_of(Configuration(num_host_blocks=0, prefix_caching=False))
     response = play(session, *life_of_a_prefix(8), Arrive(shared=8, prompt=8), Admit(tokens=8))
-    assert response[0][6] == 0
+    assert hit_of(response) == 0
 
 
 def test_a_salt_keeps_equal_prompts_apart() -> None:
     session = session_of(PLAIN)
     again = Arrive(shared=8, prompt=8, salt=1)
     response = play(session, *life_of_a_prefix(8), again, Admit(tokens=8))
-    assert response[0][6] == 0
+    assert hit_of(response) == 0
 
 
 @pytest.mark.parametrize(("watermark", "word"), [(2, "refused"), (1, "admitted"), (0, "admitted")])
@@ -361,12 +375,12 @@ def test_nobody_is_preempted_when_something_happened_since_the_refusal() -> None
 
 @pytest.mark.parametrize("asked", [0, 1])
 def test_under_fcfs_the_youngest_is_preempted_whoever_is_asked_for(asked: int) -> None:
-    assert crowded().do(Preempt(request=asked)) == (("preempted", 1),)
+    assert crowded().do(Preempt(request=asked)) == (Preempted(1),)
 
 
 @pytest.mark.parametrize("asked", [0, 1])
 def test_under_priority_any_running_request_is_preempted(asked: int) -> None:
-    assert crowded("priority").do(Preempt(request=asked)) == (("preempted", asked),)
+    assert crowded("priority").do(Preempt(request=asked)) == (Preempted(asked),)
 
 
 @pytest.mark.parametrize(("policy", "word"), [("fcfs", "idle"), ("priority", "preempted")])
@@ -394,8 +408,9 @@ def test_a_preempted_request_starts_again_from_what_is_still_cached() -> None:
     session = crowded()
     play(session, Preempt(), Extend(tokens=1), EndStep(), Finish(request=0))
     response = session.do(Admit(tokens=ALL))
-    assert response[0][:2] == ("admitted", 1)
-    assert response[0][6] == 4
+    admitted = response[0]
+    assert isinstance(admitted, Admitted)
+    assert (admitted.request, admitted.hit) == (1, 4)
 
 
 @pytest.mark.parametrize(("dialect", "waits"), [("vllm-0.30.0", 0), ("vllm-0.33.0", 1)])
@@ -408,7 +423,8 @@ def test_a_write_of_a_request_that_is_gone_is_waited_for_from_0_31_0(
     play(session, Arrive(prompt=8), Admit(tokens=8), EndStep(), Finish(request=1))
     play(session, Extend(tokens=1), EndStep(), Hold(0))
     refusal = session.do(Extend(tokens=1))[0]
-    assert (refusal[0], refusal[4]) == ("refused", waits)
+    assert isinstance(refusal, ExtensionRefused)
+    assert refusal.pending == waits
     assert (first(session.do(Preempt())) == "idle") == bool(waits)
 
 
@@ -421,7 +437,7 @@ def test_a_request_that_ends_with_a_step_in_flight_is_released_later() -> None:
     session = session_of(IN_FLIGHT)
     play(session, Arrive(prompt=8), Admit(tokens=8), EndStep())
     free = free_blocks(session)
-    assert play(session, Finish()) == (("deferred", 0), ("ended", 0))
+    assert play(session, Finish()) == (Deferred(0), Ended(0))
     assert free_blocks(session) == free
     assert session.snapshot().deferred != ()
 
@@ -436,7 +452,7 @@ def test_a_deferred_release_happens_when_the_step_is_done() -> None:
 
 def test_a_synchronous_engine_releases_at_once() -> None:
     session = session_of(PLAIN)
-    assert play(session, Arrive(prompt=8), Admit(tokens=8), EndStep(), Finish()) == (("ended", 0),)
+    assert play(session, Arrive(prompt=8), Admit(tokens=8), EndStep(), Finish()) == (Ended(0),)
     assert free_blocks(session) == PLAIN.num_blocks - 1
 
 
@@ -467,14 +483,14 @@ def test_an_eviction_reported_by_a_connector_ends_later_hits() -> None:
     session = session_of(PLAIN)
     play(session, Arrive(shared=8, prompt=8), Admit(tokens=8), EndStep(), EvictBlocks(page=0))
     play(session, Arrive(shared=8, prompt=8))
-    assert session.do(Admit(tokens=8))[0][6] == 0
+    assert hit_of(session.do(Admit(tokens=8))) == 0
 
 
 def test_a_reset_preempts_first_where_asked() -> None:
     session = session_of(PLAIN)
     play(session, Arrive(prompt=8), Admit(tokens=8), EndStep())
-    assert session.do(Reset()) == (("reset", 0),)
-    assert session.do(Reset(preempt_running=True)) == (("preempted", 0), ("reset", 1))
+    assert session.do(Reset()) == (CacheReset(0),)
+    assert session.do(Reset(preempt_running=True)) == (Preempted(0), CacheReset(1))
 
 
 # Programs

@@ -14,6 +14,7 @@ import pytest
 
 from model.manager.actions import Admit, Arrive, CompleteTransfers, EndStep, Finish, Reset
 from model.manager.configuration import Configuration
+from model.manager.events import Raised
 from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.program import Program
@@ -425,7 +426,7 @@ CORPUS = sorted((Path(__file__).parents[2] / "specs" / "corpus").rglob("*.json")
 def raises(program: ManagerProgram, subject: str) -> bool:
     dialect = DIALECTS[subject.removeprefix("reference:")]
     session = Session(program.configuration, ReferenceAllocator(program.configuration, dialect))
-    return any(("raised", "OutOfBlocks") in session.do(action) for action in program.actions)
+    return any(Raised("OutOfBlocks") in session.do(action) for action in program.actions)
 
 
 def test_the_crash_fails_and_passes_on_the_references_that_it_names() -> None:

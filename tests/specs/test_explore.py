@@ -17,6 +17,7 @@ from kvproof.levels.manager import Examiner
 from kvproof.subjects.reference import reference_subject
 from model.dialect import Dialect
 from model.manager.actions import Admit, Arrive, EndStep, Extend, Finish
+from model.manager.events import Allocated, Refused
 from model.releases import DIALECTS
 from model.startup import below_minimum, minimum_blocks
 from specs.casefile import read_case
@@ -301,9 +302,11 @@ def raw_states(space: EngineSpace, most: int) -> list[bytes]:
 
 def answer(played: Played) -> tuple[object, ...]:
     """What was answered, apart from the names of requests and blocks."""
-    numbers = {"admitted": (2, 3, 4, 6), "extended": (2, 3, 4), "refused": (2, 3, 4)}
+    told = ("tokens", "promised", "taken", "hit", "pending")
     return tuple(
-        (event[0], *(event[place] for place in numbers.get(event[0], ())))
+        (event.word, *(getattr(event, name) for name in told if hasattr(event, name)))
+        if isinstance(event, Allocated | Refused)
+        else event.word
         for event in played.response
     )
 

@@ -13,6 +13,7 @@ from kvproof.levels.manager import Examiner
 from kvproof.subjects.reference import reference_subject
 from model.manager.actions import Action, Admit, Arrive, EndStep, Finish
 from model.manager.configuration import Configuration
+from model.manager.events import Refused
 from model.manager.program import ManagerProgram
 from model.program import Program
 from model.releases import DIALECTS
@@ -82,7 +83,7 @@ def test_without_any_two_actions_the_failure_is_gone(number: int) -> None:
 
 def refuses(program: ManagerProgram) -> bool:
     trace = reference_subject(EAGER).run(program, "none")
-    return any(event[0] == "refused" for step in trace.steps for event in step.response)
+    return any(isinstance(event, Refused) for step in trace.steps for event in step.response)
 
 
 def test_the_same_program_is_minimised_to_the_same_program() -> None:

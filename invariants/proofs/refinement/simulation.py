@@ -18,8 +18,9 @@ from invariants.proofs.transition_system.policy import policy_of
 from invariants.proofs.transition_system.structure import Row, Structure
 from invariants.proofs.transition_system.vocabulary import COUNTERS, STATE
 from model.dialect import Dialect
+from model.manager.events import Response
 from model.manager.program import ManagerProgram
-from model.manager.session import Response, Session
+from model.manager.session import Session
 from model.reference import ReferenceAllocator
 from model.snapshot import Snapshot
 

@@ -28,7 +28,7 @@ from invariants.proofs.transition_system.invariant import (
 from invariants.proofs.transition_system.policy import Policy
 from invariants.proofs.transition_system.structure import Element, Structure
 from model.manager.configuration import Configuration
-from model.manager.session import Response
+from model.manager.events import Allocated, Ended, OutputProcessed, Preempted, Response, StepEnded
 from model.pool import NULL
 from model.snapshot import RequestState, Snapshot, TransferState
 
@@ -62,14 +62,14 @@ class Observer:
         before = self._before
         if before is not None:
             self._follow_left(before, response, after)
-            words = {event[0] for event in response}
+            in_a_step = any(isinstance(event, StepEnded | OutputProcessed) for event in response)
             for event in response:
-                if event[0] in ("ended", "preempted"):
-                    self._release(before, after, event[1], words)
-                if event[0] == "preempted":
-                    self._preempt(before, event[1])
-                elif event[0] == "ended":
-                    self.ended.add(event[1])
+                if isinstance(event, Ended | Preempted) and not in_a_step:
+                    self._release(before, after, event.request)
+                if isinstance(event, Preempted):
+                    self._preempt(before, event.request)
+                elif isinstance(event, Ended):
+                    self.ended.add(event.request)
             self._follow_transfers(before, after)
         for request in after.requests:
             self._contents[request.id] = request.contents
@@ -86,14 +86,14 @@ class Observer:
         The end of a step can adopt a copy and unpin it again, which shows by its new reader; if a
         request ended in it too, even that does not show.
         """
-        words = {event[0] for event in response}
+        kinds = {type(event) for event in response}
         queued = set(after.gpu.free) - {x[0] for x in set(after.readers) - set(before.readers)}
-        if {"step", "ended"} <= words:
+        if {StepEnded, Ended} <= kinds:
             self.left.clear()
         popped = set(after.held)
         for event in response:
-            if event[0] in ("admitted", "extended"):
-                popped.update(block for row in event[5] for block in row)
+            if isinstance(event, Allocated):
+                popped.update(block for row in event.blocks for block in row)
         for block, slot in list(self.left.items()):
             if block not in queued:
                 del self.left[block]
@@ -102,9 +102,7 @@ class Observer:
         rows = {slot[:4] for slot in self.left.values()}
         self.gone = {slot for slot in self.gone if slot[:4] in rows}
 
-    def _release(self, before: Snapshot, after: Snapshot, request_id: int, words: set[str]) -> None:
-        if words & {"step", "output"}:
-            return
+    def _release(self, before: Snapshot, after: Snapshot, request_id: int) -> None:
         queued = set(after.gpu.free) - set(before.gpu.free)
         for request in before.requests:
             if request.id != request_id:

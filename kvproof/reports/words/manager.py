@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -15,7 +14,27 @@ from kvproof.reports.words.finding import Words, last_line
 from kvproof.reports.words.state import differing_parts, group_names, listed
 from model.manager.actions import Action, Admit, Extend
 from model.manager.configuration import Configuration
-from model.manager.session import Event, Response
+from model.manager.events import (
+    IDLE,
+    AdmissionRefused,
+    Admitted,
+    Arrived,
+    CacheReset,
+    Deferred,
+    Ended,
+    Event,
+    Evicted,
+    Extended,
+    ExtensionRefused,
+    Held,
+    Idle,
+    OutputProcessed,
+    Preempted,
+    Raised,
+    Response,
+    StepEnded,
+    TransfersCompleted,
+)
 from model.snapshot import Snapshot
 from model.trace import Trace
 
@@ -24,18 +43,46 @@ from model.trace import Trace
 
 def describe_action(action: Action, response: Response) -> str:
     """The calls that an action came to, in the allocator's words, with their results."""
-    if response[0][0] == "idle":
+    if response == IDLE:
         return f"{call_of(action)}: not possible now"
     return "; ".join(_describe_event(action, event) for event in response)
 
 
-def _describe_event(action: Action, event: Event) -> str:
-    word, *rest = event
-    if word == "refused":
-        return _describe_refusal(action, *rest)
-    if word == "raised":
-        return f"{_asked(action)} → raised {rest[0]}"
-    return _WORDING[word](*rest)
+def _describe_event(action: Action, event: Event) -> str:  # noqa: PLR0911, PLR0912
+    match event:
+        case Idle():
+            return "nothing happens"
+        case Arrived():
+            return f"request {event.request} arrives: {counted(event.prompt, 'prompt token')}"
+        case Admitted():
+            return f"{_admission(event)} → {describe_blocks(event.blocks)}"
+        case AdmissionRefused():
+            return f"{_admission(event)} → refused"
+        case Extended():
+            return f"{_extension(event)} → {describe_blocks(event.blocks)}"
+        case ExtensionRefused():
+            why = ", host writes will give blocks back" if event.pending else ""
+            return f"{_extension(event)} → refused{why}"
+        case Raised():
+            return f"{_asked(action)} → raised {event.kind}"
+        case StepEnded():
+            return _describe_step(event)
+        case OutputProcessed():
+            return f"output arrives: {counted(event.tokens, 'new token')}"
+        case TransfersCompleted():
+            return f"host writes complete: {listed(event.transfers)}"
+        case Ended():
+            return f"free request {event.request}: it ended"
+        case Preempted():
+            return f"preempt request {event.request}: its blocks are freed"
+        case Deferred():
+            return f"request {event.request}'s blocks wait for the steps in flight"
+        case CacheReset():
+            return f"reset the prefix cache → {'done' if event.done else 'refused'}"
+        case Evicted():
+            return f"evict the block of page {event.page} of request {event.request}"
+        case Held():
+            return f"take blocks until {event.free_blocks} are free"
 
 
 def _asked(action: Action) -> str:
@@ -47,50 +94,22 @@ def _asked(action: Action) -> str:
     return call_of(action)
 
 
-def _describe_admission(
-    request: int, tokens: int, promised: Any, _: int, blocks: Any, hit: int
-) -> str:
-    head = f"admit request {request}: {counted(tokens, 'token')}, hit {counted(hit, 'token')}"
-    return f"{head}, {_promised(promised)} → {describe_blocks(blocks)}"
+def _admission(event: Admitted | AdmissionRefused) -> str:
+    head = f"admit request {event.request}: {counted(event.tokens, 'token')}"
+    return f"{head}, hit {counted(event.hit, 'token')}, {_promised(event.promised)}"
 
 
-def _describe_extension(request: int, tokens: int, promised: Any, _: int, blocks: Any) -> str:
-    head = f"extend request {request}: {counted(tokens, 'token')}, {_promised(promised)}"
-    return f"{head} → {describe_blocks(blocks)}"
+def _extension(event: Extended | ExtensionRefused) -> str:
+    head = f"extend request {event.request}: {counted(event.tokens, 'token')}"
+    return f"{head}, {_promised(event.promised)}"
 
 
-def _describe_refusal(action: Action, request: int, tokens: int, promised: Any, last: int) -> str:
-    """``last`` is the hit of an admission, or whether an extension has writes to wait for."""
-    if isinstance(action, Admit):
-        head = f"admit request {request}: {counted(tokens, 'token')}, hit {counted(last, 'token')}"
-        return f"{head}, {_promised(promised)} → refused"
-    head = f"extend request {request}: {counted(tokens, 'token')}, {_promised(promised)}"
-    return f"{head} → refused{', host writes will give blocks back' if last else ''}"
-
-
-def _describe_step(requests: int, command: Any, updates: Any, _: Any) -> str:
-    writes = [f"{t} (request {r}, {listed(b)} to host {h})" for t, r, h, *b in command]
-    parts = [f"end of step: {counted(requests, 'request')}"]
+def _describe_step(event: StepEnded) -> str:
+    writes = [f"{t} (request {r}, {listed(b)} to host {h})" for t, r, h, *b in event.command]
+    parts = [f"end of step: {counted(event.requests, 'request')}"]
     parts += [f"host writes {', '.join(writes)}"] if writes else []
-    parts += [counted(len(updates), "residency update")] if updates else []
+    parts += [counted(len(event.updates), "residency update")] if event.updates else []
     return ", ".join(parts)
-
-
-_WORDING: dict[str, Callable[..., str]] = {
-    "arrived": lambda request, n: f"request {request} arrives: {counted(n, 'prompt token')}",
-    "admitted": _describe_admission,
-    "extended": _describe_extension,
-    "step": _describe_step,
-    "output": lambda n: f"output arrives: {counted(n, 'new token')}",
-    "completed": lambda *transfers: f"host writes complete: {listed(transfers)}",
-    "ended": lambda request: f"free request {request}: it ended",
-    "preempted": lambda request: f"preempt request {request}: its blocks are freed",
-    "deferred": lambda request: f"request {request}'s blocks wait for the steps in flight",
-    "reset": lambda done: f"reset the prefix cache → {'done' if done else 'refused'}",
-    "evicted": lambda request, page: f"evict the block of page {page} of request {request}",
-    "held": lambda free: f"take blocks until {free} are free",
-}
-"""By the word of an event, from what follows it: see ``model.session``."""
 
 
 def describe_blocks(rows: Sequence[Sequence[int]]) -> str:

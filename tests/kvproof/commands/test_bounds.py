@@ -21,6 +21,7 @@ from kvproof.deployment import MOST_ROWS, Deployment, Row, bounds_of, row_at
 from kvproof.gate.table import EXPECTED, FREE_BLOCKS
 from kvproof.subjects.names import open_subject
 from model.manager.actions import Action, Admit, Arrive, CompleteTransfers, EndStep, Finish, Hold
+from model.manager.events import Admitted, Raised, Refused
 from model.manager.program import ManagerProgram
 from model.pool import NULL
 from model.program import Program
@@ -65,15 +66,15 @@ def found(d: Deployment, trace: Trace) -> Row:
     before = trace.steps[at - 1].snapshot
     assert before is not None
     free, answer = len(before.gpu.free), trace.steps[at].response[-1]
-    if answer[0] == "refused":
+    if isinstance(answer, Refused):
         return Row(free, "refused", 0, 0)
-    if answer[0] == "raised":
-        assert answer[1] == "OutOfBlocks"
+    if isinstance(answer, Raised):
+        assert answer.kind == "OutOfBlocks"
         return Row(free, "crash", 0, 0)
-    assert answer[0] == "admitted"
+    assert isinstance(answer, Admitted)
     after = trace.steps[-1].snapshot
     assert after is not None
-    (request,) = (r for r in after.requests if r.id == answer[1])
+    (request,) = (r for r in after.requests if r.id == answer.request)
     copies = {
         block
         for step in trace.steps[:at]
@@ -81,7 +82,7 @@ def found(d: Deployment, trace: Trace) -> Row:
         for _, *blocks in step.snapshot.copies
         for block in blocks
     }
-    popped = {block for row in answer[5][1:] for block in row}  # the first is the host's
+    popped = {block for row in answer.blocks[1:] for block in row}  # the first is the host's
     rows = [row[: d.prefix_pages] for row in request.resident]
     pages = sum(all(block != NULL for block in page) for page in zip(*rows, strict=True))
     return Row(free, "admitted", len((copies & set(before.gpu.free)) - popped), pages)
@@ -186,7 +187,7 @@ def test_a_lone_request_stalls_on_one_block_less_than_the_least_pool(
             with open_subject(subject_name) as subject:
                 programs = [lone_program(c, steps) for steps in hardest_steps(c)]
                 for trace in subject.run_many(programs, "none"):
-                    refused |= any(s.response[-1][0] == "refused" for s in trace.steps)
+                    refused |= any(isinstance(s.response[-1], Refused) for s in trace.steps)
             assert refused == stalls, (subject_name, blocks)
 
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 from random import Random
 
 from kvproof.levels.renaming import Renaming
+from model.manager.events import Response
 from model.manager.program import ManagerProgram
-from model.manager.session import Response, Session
+from model.manager.session import Session
 from model.pool import Pool
 from model.reference import ReferenceAllocator
 from model.releases import DIALECTS

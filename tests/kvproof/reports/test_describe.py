@@ -15,6 +15,7 @@ from invariants.violation import Cause, Violation
 from kvproof.reports.words.finding import describe_finding
 from kvproof.reports.words.manager import MANAGER_WORDS, describe_action
 from kvproof.reports.words.state import describe_change
+from model.events import PlainResponse
 from model.manager.actions import (
     Action,
     Admit,
@@ -29,7 +30,8 @@ from model.manager.actions import (
     Preempt,
     Reset,
 )
-from model.manager.session import Response, Session
+from model.manager.events import read
+from model.manager.session import Session
 from model.reference import ReferenceAllocator
 from model.releases import DIALECTS
 from model.snapshot import Snapshot
@@ -79,7 +81,7 @@ def shown(
 
 PLAIN_BLOCKS = ((5, 6),)
 ROWS = ((1,), (2, 3), (4,), (), (7,), ())
-ACTIONS: list[tuple[Action, Response, str]] = [
+ACTIONS: list[tuple[Action, PlainResponse, str]] = [
     (Arrive(), (("arrived", 3, 1),), "request 3 arrives: 1 prompt token"),
     (Arrive(shared=2, prompt=7), (("idle",),), "Arrive(shared=2, prompt=7): not possible now"),
     (
@@ -145,9 +147,9 @@ ACTIONS: list[tuple[Action, Response, str]] = [
 
 @pytest.mark.parametrize(("action", "response", "words"), ACTIONS, ids=[row[2] for row in ACTIONS])
 def test_an_action_is_told_as_the_calls_it_came_to(
-    action: Action, response: Response, words: str
+    action: Action, response: PlainResponse, words: str
 ) -> None:
-    assert describe_action(action, response) == words
+    assert describe_action(action, read(response, action)) == words
 
 
 def test_a_change_of_state_is_told_part_by_part() -> None:

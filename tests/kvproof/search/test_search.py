@@ -24,6 +24,7 @@ from kvproof.subjects.reference import reference_subject
 from kvproof.subjects.subject import Detail, Subject
 from model.dialect import Dialect
 from model.manager.actions import EndStep, Finish
+from model.manager.events import Idle
 from model.manager.program import ManagerProgram
 from model.program import Level
 from model.releases import DIALECTS
@@ -38,7 +39,7 @@ def broken_by(action: type, cause: Cause = Cause.LOST) -> Callable[[Transition],
     """A predicate that no step with this action satisfies, unless it is idle."""
 
     def predicate(step: Transition) -> Iterator[Seen]:
-        if isinstance(step.action, action) and not step.happened("idle"):
+        if isinstance(step.action, action) and not step.happened(Idle):
             yield Seen(cause, "seen")
 
     return predicate

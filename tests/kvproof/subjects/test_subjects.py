@@ -31,6 +31,7 @@ from model import reference as reference_module
 from model.dialect import Dialect
 from model.manager.actions import Action, Admit, Arrive, EndStep, Finish
 from model.manager.configuration import Configuration
+from model.manager.events import Arrived
 from model.manager.program import ManagerProgram
 from model.program import Program
 from model.releases import DIALECTS
@@ -99,7 +100,7 @@ def test_snapshots_are_equal_values_whichever_side_of_the_pipe_they_come_from(
 def test_without_snapshots_there_are_responses_only(name: str) -> None:
     with open_subject(name) as subject:
         trace = subject.run(uneventful(1), "none")
-    assert trace.steps[0].response == (("arrived", 0, 8),)
+    assert trace.steps[0].response == (Arrived(0, 8),)
     assert all(step.digest == "" and step.snapshot is None for step in trace.steps)
 
 

@@ -18,8 +18,9 @@ from model.dialect import Dialect
 from model.holding import Hit
 from model.manager.actions import Action
 from model.manager.configuration import Configuration
+from model.manager.events import IDLE, Response
 from model.manager.program import ManagerProgram
-from model.manager.session import Response, Session
+from model.manager.session import Session
 from model.reference import ReferenceAllocator
 from model.release import PoppedBlocks
 from model.request import Request
@@ -81,7 +82,7 @@ class Recorder:
         self._write("", f"# {self._step}. {call_of(action)}")
 
     def end(self, response: Response) -> None:
-        if response[0][0] == "idle":
+        if response == IDLE:
             self.statements[-1] = f"{self.statements[-1]}: not possible now"
 
     @property

@@ -23,8 +23,10 @@ from typing import Any, TextIO
 
 from kvproof.engines.vllm.inside.missing import unlike
 from model.allocator import Allocator
+from model.events import PlainResponse
 from model.manager.actions import Action
 from model.manager.configuration import Configuration
+from model.manager.events import Raised, plain
 from model.manager.program import MANAGER
 from model.manager.session import Session
 from model.snapshot import Digester
@@ -70,7 +72,7 @@ def run(
     mode = message["snapshots"]
     started = time.perf_counter()
     session = Session(program.configuration, new_allocator(program.configuration))
-    responses: list[Any] = []
+    responses: list[PlainResponse] = []
     digests: list[str] = []
     snapshots: list[Any] = []
     digester = Digester()
@@ -96,17 +98,17 @@ def run(
 
 def _do(
     session: Session[Any, Any], action: Action, could_not_run: tuple[type[Exception], ...]
-) -> tuple[Any, str | None]:
+) -> tuple[PlainResponse, str | None]:
     """Take one action; an exception of the engine ends its life."""
     try:
-        return session.do(action), session.failure
+        return plain(session.do(action)), session.failure
     except could_not_run:
         raise
     except Exception as error:
         if unlike(error) is not None:
             raise
         session.dead = True
-        return (("raised", type(error).__name__),), traceback.format_exc()
+        return plain((Raised(type(error).__name__),)), traceback.format_exc()
 
 
 def _make_importable(source: Path, load: str) -> tuple[type[Exception], ...]:
