@@ -19,7 +19,7 @@ from invariants.proofs.catalogue import OBLIGATIONS
 from invariants.proofs.obligation import Result as ArithmeticResult
 from invariants.proofs.obligation import prove_all
 from invariants.proofs.transition_system import obligations
-from invariants.proofs.transition_system.invariant import ASSUMPTION
+from invariants.proofs.transition_system.invariant.conjunct import ASSUMPTION
 from invariants.proofs.transition_system.obligations import Found
 from invariants.proofs.transition_system.result import Result as SystemResult
 from kvproof.errors import CouldNotRun

@@ -22,11 +22,7 @@ RELEASE_FILES_MAX = 2
 ROWS = "model/releases"
 Find = Callable[[Mapping[str, str]], set[str]]
 
-LONG_FILES = {
-    "invariants/proofs/admission.py": "a table: one obligation after the other",
-    "invariants/proofs/transition_system/actions.py": "a table: the actions of the proved system",
-    "invariants/proofs/transition_system/invariant.py": "a table: the conjuncts of the invariant",
-}
+LONG_FILES: dict[str, str] = {}
 LONG_FUNCTIONS = {
     "invariants/proofs/transition_system/mutants.py:_allocation": "a table of mutants",
     "kvproof/commands/bounds.py:bounds_command": "its parameters are the options of the command",

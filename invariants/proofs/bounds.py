@@ -8,7 +8,7 @@ Sources: the two gates and the watermark are vLLM's; adoption before the pops is
 
 from dataclasses import replace
 
-from invariants.proofs.admission import first_chunk
+from invariants.proofs.admission.gates import first_chunk
 from invariants.proofs.alone_claims import (
     ASKS_WHEN_FULL,
     ASKS_WHEN_LOW,

@@ -20,12 +20,12 @@ from invariants.proofs.refinement.simulation import (
     Simulation,
     simulate,
 )
-from invariants.proofs.transition_system.actions import actions
+from invariants.proofs.transition_system.actions.system import actions
 from invariants.proofs.transition_system.evaluate import holds
 from invariants.proofs.transition_system.execute import Witness, chosen, executable, refused
 from invariants.proofs.transition_system.formula import FALSE
 from invariants.proofs.transition_system.interpretation import claims, violations
-from invariants.proofs.transition_system.invariant import capacity
+from invariants.proofs.transition_system.invariant.conjuncts import capacity
 from invariants.proofs.transition_system.mutants import mutants
 from invariants.proofs.transition_system.policy import (
     CHARGED,

@@ -9,19 +9,15 @@ from random import Random
 import pytest
 
 from invariants.proofs.transition_system import obligations, second_solver, tasks
-from invariants.proofs.transition_system.actions import actions
+from invariants.proofs.transition_system.actions.system import actions
 from invariants.proofs.transition_system.alternation import cycle
 from invariants.proofs.transition_system.capacity import steps
 from invariants.proofs.transition_system.consecution import kept
 from invariants.proofs.transition_system.evaluate import holds
 from invariants.proofs.transition_system.formula import every, exists, forall
 from invariants.proofs.transition_system.interpretation import Observer, claims, violations
-from invariants.proofs.transition_system.invariant import (
-    ASSUMPTION,
-    AXIOMS,
-    COUNTING,
-    conjuncts,
-)
+from invariants.proofs.transition_system.invariant.conjunct import ASSUMPTION, AXIOMS, COUNTING
+from invariants.proofs.transition_system.invariant.conjuncts import conjuncts
 from invariants.proofs.transition_system.mutants import mutants
 from invariants.proofs.transition_system.policy import (
     CHARGED,

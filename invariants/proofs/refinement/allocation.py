@@ -9,7 +9,7 @@ from invariants.proofs.refinement.operations import (
     follow_operations,
 )
 from invariants.proofs.refinement.system import System, held_row, rows_of
-from invariants.proofs.transition_system.actions import (
+from invariants.proofs.transition_system.actions.action import (
     chosen_due,
     chosen_hits,
     chosen_pins,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from invariants.proofs.refinement.log import Call, Operation
 from invariants.proofs.refinement.system import NotAStepError, System
-from invariants.proofs.transition_system.actions import (
+from invariants.proofs.transition_system.actions.action import (
     chosen_cut,
     chosen_slots,
     ended,

@@ -12,7 +12,8 @@ from typing import Any, cast
 from invariants.proofs.refinement.log import Call, Recorder
 from invariants.proofs.refinement.system import NotAStepError, System, start
 from invariants.proofs.refinement.witnesses import follow
-from invariants.proofs.transition_system.actions import Action, actions
+from invariants.proofs.transition_system.actions.action import Action
+from invariants.proofs.transition_system.actions.system import actions
 from invariants.proofs.transition_system.interpretation import Observer
 from invariants.proofs.transition_system.policy import policy_of
 from invariants.proofs.transition_system.structure import Row, Structure

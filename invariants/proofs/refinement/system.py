@@ -7,7 +7,8 @@ from itertools import combinations
 from typing import cast
 
 from invariants.proofs.refinement.log import Call, Life
-from invariants.proofs.transition_system.actions import Action, initial
+from invariants.proofs.transition_system.actions.action import Action
+from invariants.proofs.transition_system.actions.system import initial
 from invariants.proofs.transition_system.evaluate import holds
 from invariants.proofs.transition_system.execute import (
     Executable,

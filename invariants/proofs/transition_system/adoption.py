@@ -7,10 +7,11 @@ moment it takes a block that was promised, unless more blocks are free than were
 
 from dataclasses import dataclass
 
-from invariants.proofs.transition_system.actions import Action, B, adopt
+from invariants.proofs.transition_system.actions.action import Action, B
+from invariants.proofs.transition_system.actions.allocation import adopt
 from invariants.proofs.transition_system.consecution import kept
 from invariants.proofs.transition_system.formula import Formula, every, some
-from invariants.proofs.transition_system.invariant import capacity
+from invariants.proofs.transition_system.invariant.conjuncts import capacity
 from invariants.proofs.transition_system.policy import ANYWHERE
 from invariants.proofs.transition_system.vocabulary import (
     free,

@@ -9,7 +9,8 @@ system never does.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from invariants.proofs.transition_system.actions import Action, actions
+from invariants.proofs.transition_system.actions.action import Action
+from invariants.proofs.transition_system.actions.system import actions
 from invariants.proofs.transition_system.formula import (
     And,
     Atom,
@@ -29,7 +30,8 @@ from invariants.proofs.transition_system.formula import (
     flattened,
     some,
 )
-from invariants.proofs.transition_system.invariant import CONJUNCTS, COUNTING
+from invariants.proofs.transition_system.invariant.conjunct import COUNTING
+from invariants.proofs.transition_system.invariant.conjuncts import CONJUNCTS
 from invariants.proofs.transition_system.policy import Policy
 from invariants.proofs.transition_system.vocabulary import (
     BLOCK_TAKEN,

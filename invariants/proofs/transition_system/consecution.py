@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from invariants.proofs.transition_system.actions import Action, initial
+from invariants.proofs.transition_system.actions.action import Action
+from invariants.proofs.transition_system.actions.system import initial
 from invariants.proofs.transition_system.formula import (
     FALSE,
     Counter,
@@ -18,12 +19,8 @@ from invariants.proofs.transition_system.formula import (
     mentioned,
     some,
 )
-from invariants.proofs.transition_system.invariant import (
-    AXIOMS,
-    COUNTING,
-    Conjunct,
-    conjuncts,
-)
+from invariants.proofs.transition_system.invariant.conjunct import AXIOMS, COUNTING, Conjunct
+from invariants.proofs.transition_system.invariant.conjuncts import conjuncts
 from invariants.proofs.transition_system.policy import Policy
 from invariants.proofs.transition_system.solver import Answer, Solver, Translation
 from invariants.proofs.transition_system.vocabulary import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from invariants.proofs.transition_system.actions import Action
+from invariants.proofs.transition_system.actions.action import Action
 from invariants.proofs.transition_system.consecution import kept
 from invariants.proofs.transition_system.evaluate import holds, value
 from invariants.proofs.transition_system.formula import (
@@ -16,7 +16,7 @@ from invariants.proofs.transition_system.formula import (
     integer_after,
     some,
 )
-from invariants.proofs.transition_system.invariant import AXIOMS, COUNTING, Conjunct
+from invariants.proofs.transition_system.invariant.conjunct import AXIOMS, COUNTING, Conjunct
 from invariants.proofs.transition_system.solver import Solver
 from invariants.proofs.transition_system.structure import Structure
 from invariants.proofs.transition_system.vocabulary import COUNTERS, SORTS, STATE, STATIC

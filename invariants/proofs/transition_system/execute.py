@@ -7,7 +7,12 @@ its update, in the state before.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from invariants.proofs.transition_system.actions import CHOICES, CHOSEN_COUNTERS, Action, last
+from invariants.proofs.transition_system.actions.action import (
+    CHOICES,
+    CHOSEN_COUNTERS,
+    Action,
+    last,
+)
 from invariants.proofs.transition_system.evaluate import (
     Refutation,
     counterexample,

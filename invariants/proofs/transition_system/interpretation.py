@@ -18,13 +18,13 @@ from invariants.proofs.transition_system.evaluate import (
     counterexample,
     refutations,
 )
-from invariants.proofs.transition_system.invariant import (
+from invariants.proofs.transition_system.invariant.conjunct import (
     ASSUMPTION,
     AXIOMS,
     COUNTING,
     Conjunct,
-    conjuncts,
 )
+from invariants.proofs.transition_system.invariant.conjuncts import conjuncts
 from invariants.proofs.transition_system.policy import Policy
 from invariants.proofs.transition_system.structure import Element, Structure
 from model.manager.configuration import Configuration

@@ -3,19 +3,21 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from invariants.proofs.transition_system.actions import (
+from invariants.proofs.transition_system.actions.action import (
     Action,
     B,
     P,
     S,
-    actions,
     chosen_pops,
     chosen_touches,
+    last,
+)
+from invariants.proofs.transition_system.actions.release import part
+from invariants.proofs.transition_system.actions.system import actions
+from invariants.proofs.transition_system.actions.updates import (
     every_copy_counted,
     head_of_queue,
-    last,
     only_holder,
-    part,
     prefix_complete,
 )
 from invariants.proofs.transition_system.formula import (

@@ -10,8 +10,9 @@ from functools import partial
 from time import perf_counter
 
 from invariants.proofs.transition_system import tasks
-from invariants.proofs.transition_system.actions import SHARED_ACTIONS
-from invariants.proofs.transition_system.invariant import ASSUMPTION, Conjunct, conjuncts
+from invariants.proofs.transition_system.actions.system import SHARED_ACTIONS
+from invariants.proofs.transition_system.invariant.conjunct import ASSUMPTION, Conjunct
+from invariants.proofs.transition_system.invariant.conjuncts import conjuncts
 from invariants.proofs.transition_system.mutants import Mutant, mutants
 from invariants.proofs.transition_system.policy import ANYWHERE, DEFERRED, EAGER, SOUND, Policy
 from invariants.proofs.transition_system.result import Result, Verdict, impossible

@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 
-from invariants.proofs.transition_system.actions import (
-    SHARED_ACTIONS,
+from invariants.proofs.transition_system.actions.action import (
     Action,
     B,
     S,
-    adopt,
     chosen_slots,
     ended,
     last,
-    part,
 )
+from invariants.proofs.transition_system.actions.allocation import adopt
+from invariants.proofs.transition_system.actions.release import part
+from invariants.proofs.transition_system.actions.system import SHARED_ACTIONS
 from invariants.proofs.transition_system.formula import Equal, Formula, every, exists
 from invariants.proofs.transition_system.policy import DEFERRED
 from invariants.proofs.transition_system.vocabulary import (

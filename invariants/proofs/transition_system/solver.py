@@ -8,7 +8,7 @@ import importlib
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from invariants.proofs.transition_system.actions import CHOICES, CHOSEN_COUNTERS
+from invariants.proofs.transition_system.actions.action import CHOICES, CHOSEN_COUNTERS
 from invariants.proofs.transition_system.formula import (
     And,
     Atom,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from invariants.proofs.transition_system import capacity, counterexample, second_solver
-from invariants.proofs.transition_system.actions import (
+from invariants.proofs.transition_system.actions.action import Action
+from invariants.proofs.transition_system.actions.system import (
     SHARED_ACTIONS,
-    Action,
     actions,
     policy_actions,
 )
@@ -24,13 +24,9 @@ from invariants.proofs.transition_system.consecution import (
     kept,
 )
 from invariants.proofs.transition_system.formula import Formula, every, exists, forall
-from invariants.proofs.transition_system.invariant import (
-    AXIOMS,
-    COUNTING,
-    PROPERTIES,
-    Conjunct,
-    conjuncts,
-)
+from invariants.proofs.transition_system.invariant.conjunct import AXIOMS, COUNTING, Conjunct
+from invariants.proofs.transition_system.invariant.conjuncts import conjuncts
+from invariants.proofs.transition_system.invariant.properties import PROPERTIES
 from invariants.proofs.transition_system.mutants import Mutant, mutants
 from invariants.proofs.transition_system.occasions import OCCASIONS, Occasion
 from invariants.proofs.transition_system.policy import (

@@ -1,7 +1,5 @@
 """The inductive invariant: named conjuncts, each with the rule that it covers."""
 
-from dataclasses import dataclass
-
 from invariants.proofs.transition_system.formula import (
     TRUE,
     Equal,
@@ -13,6 +11,7 @@ from invariants.proofs.transition_system.formula import (
     implies,
     some,
 )
+from invariants.proofs.transition_system.invariant.conjunct import Conjunct
 from invariants.proofs.transition_system.policy import Policy
 from invariants.proofs.transition_system.vocabulary import (
     ahead,
@@ -56,36 +55,6 @@ from invariants.proofs.transition_system.vocabulary import (
     valid,
     wanting,
     watched,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Conjunct:
-    name: str
-    rule: str
-    sentence: str
-    formula: Formula
-
-
-AXIOMS = every(
-    forall(s)(~before(s, s)),
-    forall(s, t)(~(before(s, t) & before(t, s))),
-    forall(s, p, q)(implies(page(s, p) & page(s, q), Equal(p, q))),
-)
-"""What never changes: rows are ordered, and a slot has at most one page."""
-
-COUNTING = every(
-    forall(b)(implies(queued(b), (free >= 1))),
-    forall(b)(implies(queued(b) & hit(b), (to_touch >= 1))),
-    forall(b)(implies(due(b), (to_pin >= 1))),
-)
-"""The one assumption that is not first-order: the counter of a set is at least 1 when the set has
-a member. The counter obligations justify it: each counter moves exactly with its (finite) set."""
-
-ASSUMPTION = (
-    "the counter of a finite set that has a member is at least 1 (in the queue => free >= 1; "
-    "likewise for hit blocks still to touch and copies still to pin); the counter obligations "
-    "show that each counter moves exactly with its set"
 )
 
 OF_A_SLOT = (live, wanting, importing, valid, parting, leased, cut, offered, gone, restoring)
@@ -378,84 +347,6 @@ def capacity(policy: Policy) -> Formula:
     if policy.charge_copies:
         demand = demand + to_pin
     return implies(some(touching(), popping()), (free >= demand))
-
-
-@dataclass(frozen=True, slots=True)
-class Property:
-    """What the invariant is for: a rule in the words of the transition system."""
-
-    name: str
-    rule: str
-    sentence: str
-    formula: Formula
-
-
-PROPERTIES = (
-    Property(
-        "a_pop_finds_a_block",
-        "I4",
-        "While an admitted allocation has blocks to pop, the free queue has one: it never raises.",
-        implies(every(some(touching(), popping()), to_touch.equals(0), to_pop >= 1), free >= 1),
-    ),
-    Property(
-        "a_touch_leaves_the_rest",
-        "I4",
-        "The free blocks suffice for the touches and the pops that are still to come.",
-        implies(some(touching(), popping()), free >= to_touch + to_pop),
-    ),
-    Property(
-        "no_sharing",
-        "I3",
-        "A block that is written belongs to one slot, is read by none, is no copy and has no key.",
-        forall(s, t, b)(
-            implies(
-                fresh(s, b) & ~Equal(s, t),
-                ~some(fresh(t, b), pins(t, b), transfer(t, b), reads(t, b)),
-            )
-        )
-        & forall(s, b, p)(implies(fresh(s, b), ~some(reads(s, b), copy(b, p), keyed(b, p)))),
-    ),
-    Property(
-        "readers_and_copies_agree",
-        "I7",
-        "Whoever reads a block, or would adopt it as a copy, means the same page.",
-        forall(s, t, b, p, q)(
-            implies(
-                every(reads(s, b), page(s, p), reads(t, b) & page(t, q) | copy(b, q)),
-                Equal(p, q),
-            )
-        ),
-    ),
-    Property(
-        "unpinned_only_when_complete",
-        "I8",
-        "A page that is read from a block it does not hold has its complete host page.",
-        forall(s, b, p)(
-            implies(every(reads(s, b), ~pins(s, b), page(s, p)), every(valid(s), durable(p)))
-        ),
-    ),
-    Property(
-        "watched_until_reused",
-        "I9",
-        "A free block that is read or recorded as a copy is watched, and all its readers known.",
-        forall(s, b, p)(
-            implies(
-                queued(b),
-                every(
-                    implies(reads(s, b), watched(b) & owner(b, s)),
-                    implies(copy(b, p), watched(b)),
-                ),
-            )
-        ),
-    ),
-    Property(
-        "free_or_held",
-        "I1",
-        "A block is free or held, never both and never neither.",
-        forall(b)(iff(queued(b), ~exists(s)(pins(s, b) | transfer(s, b)))),
-    ),
-)
-"""All follow from the invariant; ``fresh_after_pop`` in ``obligations`` is about a step."""
 
 
 def conjuncts(policy: Policy) -> tuple[Conjunct, ...]:

@@ -1,0 +1,1 @@
+"""Theorems on admission: claims by theme, and the table of obligations."""

@@ -1,0 +1,1 @@
+"""The actions of the transition system, by what they are part of."""

@@ -1,0 +1,1 @@
+"""The inductive invariant of the transition system."""
