@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from kvproof.commands.options import JsonOption, finish
-from kvproof.deployment import Deployment, bounds_of
 from kvproof.reports.bounds import bounds_json, show_bounds
 from kvproof.reports.plot import write_plot
 from kvproof.subjects.names import dialect_named
+from kvproof.theorems.deployment import Deployment, bounds_of
 
 NEWEST = "vllm-0.33.0"
 

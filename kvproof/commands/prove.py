@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from kvproof.commands.options import JsonOption, finish
-from kvproof.proving import run_proofs
 from kvproof.reports.as_json import proofs_json
 from kvproof.reports.terminal import show_proofs
+from kvproof.theorems.proving import run_proofs
 
 
 def prove_command(

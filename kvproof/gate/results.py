@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from invariants.scheduler.effort import Effort
-from kvproof.proving import Proofs
 from kvproof.search.hunt import Outcome, Verdict
 from kvproof.search.replay import Replayed
+from kvproof.theorems.proofs import Proofs
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from kvproof.gate.table import EXPECTED, expected_column, measure
 from kvproof.levels.manager import Examiner
 from kvproof.levels.pair import PairExaminer
 from kvproof.levels.scheduler import SchedulerExaminer
-from kvproof.proving import Proofs, run_proofs
 from kvproof.search.findings import save_findings
 from kvproof.search.hunt import Outcome, Progress, rules_for, search, soak
 from kvproof.search.replay import Replayed, replay, replay_nowhere, replay_scheduler
@@ -31,6 +30,8 @@ from kvproof.subjects.effort import efforts_of
 from kvproof.subjects.names import has_level, open_subject
 from kvproof.subjects.subject import Subject
 from kvproof.subjects.worker import EngineSubject
+from kvproof.theorems.proofs import Proofs
+from kvproof.theorems.proving import run_proofs
 from specs.casefile import CaseFileError, read_case
 
 CANARY_RULE = "I4"

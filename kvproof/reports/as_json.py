@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.gate.events import GateResult
-from kvproof.proving import Proofs
 from kvproof.reports.words.gate import details_of
 from kvproof.search.hunt import Finding, Outcome
 from kvproof.search.replay import Replayed
+from kvproof.theorems.proofs import Proofs
 from model.program import action_to_json
 
 

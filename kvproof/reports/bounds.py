@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kvproof.deployment import Bound, Bounds, Deployment
-from kvproof.reports.terminal import STYLES
+from kvproof.reports.styles import STYLES
+from kvproof.theorems.deployment import Bound, Bounds, Deployment
 
 OUTCOME_STYLES = {"refused": "yellow", "admitted": "green", "crash": "bold red"}
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from invariants.rules import sentence_of
-from kvproof.reports.terminal import STYLES
-
-if TYPE_CHECKING:
-    from kvproof.commands.explore import Explored, ShortestWay
+from kvproof.reports.styles import STYLES
+from kvproof.search.exhaustive import Explored, ShortestWay
 
 
 def explored_json(explored: Explored) -> dict[str, Any]:

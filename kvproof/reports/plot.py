@@ -8,10 +8,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvproof.deployment import Bounds, crash_window
 from kvproof.errors import CouldNotRun
 from kvproof.reports.bounds import rows_sentence, shown, summary
 from kvproof.search.findings import check_writable
+from kvproof.theorems.deployment import Bounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,9 +77,9 @@ def draw(bounds: Bounds) -> "Figure":
 def _shade(axes: "Axes", bounds: Bounds) -> None:
     """Colour each count of free blocks by what becomes of the hit there."""
     first, last = bounds.rows[0].free, bounds.rows[-1].free
-    window = crash_window(bounds.deployment)
     least = int(bounds.numbers["hit_admitted"].value or 0)
-    safe = max(window.stop, least)
+    crash_to = bounds.numbers["crash_to"].value
+    safe = least if crash_to is None else crash_to + 1
     spans = (("refused", first, least), ("crash", least, safe), ("admitted", safe, last + 1))
     for outcome, start, stop in spans:
         begin, end = max(start, first), min(stop, last + 1)

@@ -10,22 +10,14 @@ from rich.text import Text
 
 from invariants.rules import sentence_of
 from kvproof.gate.events import GateResult
-from kvproof.proving import Proofs
+from kvproof.reports.styles import STYLES
 from kvproof.reports.words.finding import describe_finding
 from kvproof.reports.words.gate import details_of
 from kvproof.reports.words.levels import WORDS
 from kvproof.search.findings import VERSION
 from kvproof.search.hunt import Finding, Outcome
 from kvproof.search.replay import Replayed
-
-STYLES = {
-    "clean": "green",
-    "counterexample": "bold red",
-    "incomplete": "yellow",
-    "FIXED": "green",
-    "FAILED": "bold red",
-    "ERROR": "yellow",
-}
+from kvproof.theorems.proofs import Proofs
 
 
 def show_outcome(console: Console, outcome: Outcome, traces: dict[str, Path]) -> None:

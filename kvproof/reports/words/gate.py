@@ -18,9 +18,9 @@ from kvproof.gate.results import (
     StageResult,
     TableResult,
 )
-from kvproof.proving import Proofs
 from kvproof.search.findings import headline
 from kvproof.search.hunt import Finding, Outcome
+from kvproof.theorems.proofs import Proofs
 
 SHOWN_MISMATCHES = 5
 

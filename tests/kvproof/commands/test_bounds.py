@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from invariants.proofs.alone import hardest_steps, lone_program
 from invariants.proofs.catalogue import OBLIGATIONS
 from kvproof.cli import run
-from kvproof.deployment import MOST_ROWS, Deployment, Row, bounds_of, row_at
 from kvproof.gate.table import EXPECTED, FREE_BLOCKS
 from kvproof.subjects.names import open_subject
+from kvproof.theorems.deployment import MOST_ROWS, Deployment, Row, bounds_of, row_at
 from model.manager.actions import Action, Admit, Arrive, CompleteTransfers, EndStep, Finish, Hold
 from model.manager.events import Admitted, Raised, Refused
 from model.manager.program import ManagerProgram

@@ -12,7 +12,8 @@ from invariants.proofs.catalogue import OBLIGATIONS
 from invariants.proofs.transition_system.mutants import mutants
 from kvproof.cli import app
 from kvproof.errors import CouldNotRun
-from kvproof.proving import Proofs, run_proofs, sharing
+from kvproof.theorems.proofs import Proofs
+from kvproof.theorems.proving import run_proofs, sharing
 
 KEYS = {"id", "rule", "verdict", "expected", "ms", "twin", "witness"}
 
@@ -39,16 +40,16 @@ def proofs() -> Proofs:
 
 def test_an_unexpected_verdict_is_a_counterexample(proofs: Proofs) -> None:
     wrong = replace(proofs.results[0], as_expected=False)
-    assert Proofs((wrong,), 0.0).verdict == "counterexample"
+    assert Proofs((wrong,), 0.0, "").verdict == "counterexample"
 
 
 def test_unknown_is_never_proved(proofs: Proofs) -> None:
     unknown = replace(proofs.results[0], as_expected=False, undecided=True)
-    assert Proofs((unknown,), 0.0).verdict == "incomplete"
+    assert Proofs((unknown,), 0.0, "").verdict == "incomplete"
 
 
 def test_proving_nothing_proves_nothing() -> None:
-    assert Proofs((), 0.0).verdict == "incomplete"
+    assert Proofs((), 0.0, "").verdict == "incomplete"
 
 
 # Several processes.

@@ -19,11 +19,11 @@ from kvproof.gate.plan import Plan, Profile
 from kvproof.gate.results import CanaryResult
 from kvproof.gate.settings import OWN_CORPUS, Settings
 from kvproof.gate.table import expected_column
-from kvproof.proving import run_proofs
 from kvproof.reports.words.gate import details_of
 from kvproof.search.hunt import Finding, Outcome, unseen
 from kvproof.subjects.names import open_subject
 from kvproof.subjects.subject import Subject
+from kvproof.theorems.proving import run_proofs
 from specs.casefile import read_case
 
 NEWEST = "reference:vllm-0.33.0"

@@ -7,11 +7,10 @@ terms cannot be handed from one to another, names and verdicts can.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
@@ -23,8 +22,8 @@ from invariants.proofs.transition_system.invariant.conjunct import ASSUMPTION
 from invariants.proofs.transition_system.obligations import Found
 from invariants.proofs.transition_system.result import Result as SystemResult
 from kvproof.errors import CouldNotRun
-from kvproof.prover_process import begin
-from kvproof.search.hunt import Verdict
+from kvproof.theorems.process import begin
+from kvproof.theorems.proofs import Proofs, Proved
 
 SYSTEM = "system"
 """Ids that begin so are obligations of the transition system, which are decided together."""
@@ -32,42 +31,6 @@ MAX_PROCESSES = 4
 """More would wait for the longest task."""
 TOGETHER = 8
 """Obligations on arithmetic that one task decides: starting a process for fewer does not pay."""
-
-
-@dataclass(frozen=True, slots=True)
-class Proved:
-    """What became of one obligation."""
-
-    id: str
-    sentence: str
-    rule: str
-    verdict: str
-    expected: str
-    ms: float
-    twin: str | None
-    witness: Mapping[str, int] | str
-    as_expected: bool
-    undecided: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Proofs:
-    """What became of a set of obligations."""
-
-    results: tuple[Proved, ...]
-    seconds: float
-    assumption: str = ASSUMPTION
-    """What the transition system assumes and cannot state."""
-
-    @property
-    def verdict(self) -> Verdict:
-        if any(not r.as_expected and not r.undecided for r in self.results):
-            return "counterexample"
-        undecided = any(r.undecided for r in self.results)
-        return "incomplete" if undecided or not self.results else "clean"
-
-    def count(self, verdict: str) -> int:
-        return sum(result.verdict == verdict for result in self.results)
 
 
 def run_proofs(only: Sequence[str] = (), processes: int | None = None) -> Proofs:
@@ -89,7 +52,7 @@ def run_proofs(only: Sequence[str] = (), processes: int | None = None) -> Proofs
         _check([name for name in system if name != SYSTEM], [result.id for result in of_system])
         everything = not only or SYSTEM in only
         results += [_of_system(r) for r in of_system if everything or r.id in only]
-    return Proofs(tuple(results), time.perf_counter() - started)
+    return Proofs(tuple(results), time.perf_counter() - started, ASSUMPTION)
 
 
 def _check(only: Sequence[str], known: Sequence[str]) -> None:
