@@ -139,7 +139,7 @@ def _timed(call: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:
 
 def judged(running: int, shadowed: str | None = None) -> float:
     """The whole run: driver, ghost worker, rules and audits; and the shadow, if asked for."""
-    from invariants.scheduler.run import Run
+    from invariants.scheduler.judge import Judge
     from kvproof.engines.vllm.inside import shadow as engine_shadow
     from kvproof.engines.vllm.inside.scheduler import EngineScheduler
     from model.releases import DIALECTS
@@ -149,21 +149,22 @@ def judged(running: int, shadowed: str | None = None) -> float:
     setup = _setup()
     engine = EngineScheduler(setup)
     shadow = engine_shadow.shadow_of(engine, DIALECTS[f"vllm-{shadowed}"]) if shadowed else None
-    run = Run(setup, engine)
+    judge = Judge(setup, engine)
+    session = judge.session
     started = time.process_time()
     for number in range(running):
-        run.do(Arrive(family=number, prompt=PROMPT, output=OUTPUT))
-    while run.live:
-        run.do(Step())
-        if run.transfers:
-            run.do(CompleteTransfers(len(run.transfers)))
-        run.do(Output())
+        judge.do(Arrive(family=number, prompt=PROMPT, output=OUTPUT))
+    while session.live:
+        judge.do(Step())
+        if session.transfers:
+            judge.do(CompleteTransfers(len(session.transfers)))
+        judge.do(Output())
     spent = time.process_time() - started
-    if run.violations or (shadow is not None and not shadow.follows):
-        sys.exit(f"not a clean run: {run.violations or (shadow and shadow.difference)}")
+    if judge.violations or (shadow is not None and not shadow.follows):
+        sys.exit(f"not a clean run: {judge.violations or (shadow and shadow.difference)}")
     if installation is not None:
         installation.remove()
-    return spent / run.steps
+    return spent / session.steps
 
 
 if __name__ == "__main__":

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from invariants.scheduler import known as seen
-from invariants.scheduler.run import Run
+from invariants.scheduler.judge import Judge
 from invariants.violation import Cause, Violation
 from model.dialect import Dialect
 from model.program import Level
 
 Fits = Callable[[Any, Dialect], bool]
-"""Whether what was seen beside the causes is the defect: of a run, at the scheduler level, of
-nothing more than the dialect at the manager level."""
+"""Whether what was seen beside the causes is the defect: by the judge of a run at the scheduler
+level, of nothing more than the dialect at the manager level."""
 
 
 def _always(_run: object, _dialect: Dialect) -> bool:
@@ -36,7 +36,7 @@ class KnownDefect:
 
 
 def known_defect(
-    level: Level, rule: str, causes: Set[Cause], dialect: Dialect, run: Run | None = None
+    level: Level, rule: str, causes: Set[Cause], dialect: Dialect, judge: Judge | None = None
 ) -> str | None:
     """The id of the defect of a dialect that a violation shows, if it is a known one.
 
@@ -44,16 +44,16 @@ def known_defect(
     """
     for defect in KNOWN_DEFECTS:
         shows = (defect.level, defect.rule) == (level, rule) and causes <= defect.causes
-        if shows and defect.id in dialect.known_defects and defect.fits(run, dialect):
+        if shows and defect.id in dialect.known_defects and defect.fits(judge, dialect):
             return defect.id
     return None
 
 
-def labelled(run: Run, dialect: Dialect) -> list[Violation]:
+def labelled(judge: Judge, dialect: Dialect) -> list[Violation]:
     """The violations of a run, those of known defects named."""
     return [
-        replace(v, known=known_defect("scheduler", v.rule, {v.cause}, dialect, run))
-        for v in run.violations
+        replace(v, known=known_defect("scheduler", v.rule, {v.cause}, dialect, judge))
+        for v in judge.violations
     ]
 
 

@@ -1,15 +1,13 @@
 """The audit: rules on the whole state of the pools, for any cache, looked at now and then.
 
-What costs a pass over the pool is not asked after every action; see ``Run``.
+What costs a pass over the pool is not asked after every action; see ``Judge``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from invariants.scheduler.found import Found
 from invariants.violation import Cause
-from model.scheduler.plan import PoolState
-
-Found = tuple[str, Cause, str]
-"""(id of the rule, in what way it is broken, what was seen)."""
+from model.scheduler.plan import PoolState, RequestView
 
 
 def audit(pool: PoolState) -> Iterator[Found]:
@@ -65,6 +63,17 @@ def _hash_map(pool: PoolState) -> Iterator[Found]:
                 "I10",
                 Cause.KEYS_DIFFER,
                 f"{pool.name}: the hash of block {block} is not the one it is found by",
+            )
+
+
+def counters(views: Iterable[RequestView]) -> Iterator[Found]:
+    """I17: what is counted of a request is never below zero."""
+    for view in views:
+        if min(view.computed, view.in_flight, view.placeholders) < 0:
+            yield (
+                "I17",
+                Cause.BELOW_ZERO,
+                f"a counter of request {view.id} is below zero: {view}",
             )
 
 

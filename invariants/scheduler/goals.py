@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from invariants.scheduler.judge import Judge
 from invariants.scheduler.residency_goals import (
     Residency,
     adopted,
@@ -13,12 +14,22 @@ from invariants.scheduler.residency_goals import (
     residency,
     reused,
 )
-from invariants.scheduler.run import Response, Run
 from model.dialect import Dialect
 from model.releases import release_named
 from model.scheduler.actions import Abort, Action
+from model.scheduler.events import (
+    IDLE,
+    CacheReset,
+    Ended,
+    LoadEnded,
+    Response,
+    StepScheduled,
+    TransfersCompleted,
+)
+from model.scheduler.happenings import ActionTaken, Happening
 from model.scheduler.minimum import pages_of
 from model.scheduler.plan import RequestView, Scheduled, StepPlan
+from model.scheduler.session import Session
 
 HIT_FULL = "hit, full attention"
 HIT_SLIDING = "hit, full attention and a sliding window"
@@ -124,7 +135,8 @@ def excluded_goals(modes: Mapping[str, Any]) -> dict[str, str]:
 class GoalWatcher:
     """Counts the goals that a run meets, from what its engine told the worker and the clients."""
 
-    run: Run
+    judge: Judge
+    session: Session = field(init=False)
     seen: Counter[str] = field(default_factory=Counter)
     _gpu: list[int] = field(default_factory=list)
     """Contents of the GPU pool before the action."""
@@ -141,40 +153,45 @@ class GoalWatcher:
     _was_reset: bool = False
 
     def __post_init__(self) -> None:
-        self.run.observers.append(self.watch)
+        self.session = self.judge.session
+        self.session.observers.append(self._watch)
         self._remember()
 
-    def watch(self, action: Action, response: Response) -> None:
+    def _watch(self, happening: Happening) -> None:
+        if isinstance(happening, ActionTaken):
+            self._taken(happening.action, happening.response)
+
+    def _taken(self, action: Action, response: Response) -> None:
         """Look at what an action did, right after it."""
         for event in response:
-            if event[0] == "step":
-                self._stepped(self.run.flight[-1].plan)
-            elif event[0] == "transferred":
-                self._transferred(event[1])
-            elif event[0] == "loaded":
-                self._load_ended(event[1], event[2])
-            elif event[0] == "ended" and isinstance(action, Abort):
-                self._aborted(event[1])
-            elif event[0] == "reset" and event[1]:
+            if isinstance(event, StepScheduled):
+                self._stepped(self.session.flight[-1].plan)
+            elif isinstance(event, TransfersCompleted):
+                self._transferred(event.transfers)
+            elif isinstance(event, LoadEnded):
+                self._load_ended(event.request, event.lost)
+            elif isinstance(event, Ended) and isinstance(action, Abort):
+                self._aborted(event.request)
+            elif isinstance(event, CacheReset) and event.running:
                 self._reset()
-        if response[0][0] != "idle":
+        if response != IDLE:
             self._pools()
             self._remember()
 
     def _remember(self) -> None:
-        if self.run.setup.hisparse:
-            self._gpu = list(self.run.worker.gpu)
-            self._residency = residency(self.run.worker)
-            if self.run.pools:
-                self._copies = self.run.pools[0].copies
+        if self.session.setup.hisparse:
+            self._gpu = list(self.session.worker.gpu)
+            self._residency = residency(self.session.worker)
+            if self.judge.pools:
+                self._copies = self.judge.pools[0].copies
 
     # A step
 
     def _stepped(self, plan: StepPlan) -> None:
-        setup, seen = self.run.setup, self.seen
+        setup, seen = self.session.setup, self.seen
         seen[UNCACHED] += not setup.prefix_caching
         seen[FCFS] += setup.policy == "fcfs"
-        seen[TWO_STEPS] += len(self.run.flight) > 1
+        seen[TWO_STEPS] += len(self.session.flight) > 1
         seen[GROUPS] += setup.hisparse and setup.num_resident_groups > 1
         seen[NO_TOKENS] += plan.tokens == 0
         seen[PREEMPTED] += bool(plan.preempted) and not self._was_reset
@@ -187,11 +204,11 @@ class GoalWatcher:
         self._waiting(plan)
         self._deferred()
         if setup.hisparse:
-            self.seen[REUSED] += reused(self.run.worker, self._residency, plan)
+            self.seen[REUSED] += reused(self.session.worker, self._residency, plan)
             self._copies_taken(plan)
 
     def _share(self, plan: StepPlan, share: Scheduled) -> None:
-        setup = self.run.setup
+        setup = self.session.setup
         threshold = setup.long_prefill_threshold
         self.seen[CHUNKED] += not share.samples
         if share.tokens == threshold and not share.samples:
@@ -200,28 +217,28 @@ class GoalWatcher:
             return
         self.seen[ADMITTED_LATER] += share.request in self._refused
         self._refused.discard(share.request)
-        arrive = self.run.lives[share.request].arrive
+        arrive = self.session.lives[share.request].arrive
         self.seen[DELAYED] += arrive.delays > 0 and share.request in self._loaded
         if share.computed >= setup.block_size and share.request not in self._loaded:
             self._hit(share)
 
     def _hit(self, share: Scheduled) -> None:
-        self.seen[HITS[self.run.setup.cache]] += 1
-        if self.run.setup.hisparse:
+        self.seen[HITS[self.session.setup.cache]] += 1
+        if self.session.setup.hisparse:
             self.seen[RESUMED] += share.kind == "resumed"
-            pages, copies = adopted(self.run.worker, share)
+            pages, copies = adopted(self.session.worker, share)
             goal = ADOPTED_SOME
             if copies in (0, pages):
                 goal = ADOPTED_ALL if copies else ADOPTED_NONE
             self.seen[goal] += 1
 
     def _copies_taken(self, plan: StepPlan) -> None:
-        worker = self.run.worker
+        worker = self.session.worker
         for index, share in enumerate(plan.scheduled):
             if share.kind == "running" or not share.computed or share.request in self._loaded:
                 continue
-            pages = share.computed // self.run.setup.block_size
-            text = self.run.lives[share.request].text
+            pages = share.computed // self.session.setup.block_size
+            text = self.session.lives[share.request].text
             contents = [text.pages(group, pages) for group in worker.groups.resident]
             lost = self._copies.intersection(lost_copies(worker, share, contents, self._gpu))
             self.seen[COPY_TAKEN] += any(
@@ -234,7 +251,7 @@ class GoalWatcher:
     def _waiting(self, plan: StepPlan) -> None:
         """A request with a seat and tokens left for it, and nothing else to wait for, waits only
         because it was refused."""
-        setup, views = self.run.setup, self.run.engine.statuses()
+        setup, views = self.session.setup, self.session.engine.statuses()
         waiting = [v for v in views.values() if v.status == "waiting" and self._is_plain(v.id)]
         started = [s.request for s in plan.scheduled if s.kind == "new"]
         if setup.policy == "priority" and waiting and started:
@@ -248,25 +265,25 @@ class GoalWatcher:
             self.seen[WATERMARK] += any(map(self._fits, waiting))
 
     def _is_plain(self, number: int) -> bool:
-        return not self.run.lives[number].arrive.stored
+        return not self.session.lives[number].arrive.stored
 
     def _fits(self, view: RequestView) -> bool:
         """Whether there are blocks for the whole request, if none had to stay free."""
-        free = len(self.run.engine.pool_states()[0].free)
-        return free >= pages_of(self.run.setup, view.tokens)
+        free = len(self.session.engine.pool_states()[0].free)
+        return free >= pages_of(self.session.setup, view.tokens)
 
     # Releases, transfers, loads
 
     def _deferred(self) -> None:
-        if not self.run.setup.async_scheduling:
+        if not self.session.setup.async_scheduling:
             return
-        pending = self.run.engine.pending()
+        pending = self.session.engine.pending()
         self.seen[DEFERRED] += bool(pending.deferred_blocks)
         self.seen[DEFERRED_LOAD] += bool(pending.deferred_loads)
 
     def _transferred(self, transfers: tuple[int, ...]) -> None:
         for transfer in transfers:
-            self.seen[LATE_COMPLETION] += self._owners.pop(transfer) not in self.run.live
+            self.seen[LATE_COMPLETION] += self._owners.pop(transfer) not in self.session.live
 
     def _loads_started(self, plan: StepPlan) -> None:
         for load in plan.loads:
@@ -274,7 +291,7 @@ class GoalWatcher:
             self.seen[LOADED_BESIDE if load.asynchronous else LOADED_WITHIN] += 1
             if load.asynchronous:
                 self._loading.append(load.request)
-        for _ in self.run.flight[-1].lost:
+        for _ in self.session.flight[-1].lost:
             self._load_failed()
 
     def _load_ended(self, number: int, lost: int | None) -> None:
@@ -284,7 +301,7 @@ class GoalWatcher:
             self._load_failed()
 
     def _load_failed(self) -> None:
-        recompute = self.run.setup.load_failure == "recompute"
+        recompute = self.session.setup.load_failure == "recompute"
         self.seen[FAILED_RECOMPUTE if recompute else FAILED_FAIL] += 1
 
     def _aborted(self, number: int) -> None:
@@ -294,12 +311,12 @@ class GoalWatcher:
 
     def _reset(self) -> None:
         self._was_reset = True
-        statuses = self.run.engine.statuses().values()
+        statuses = self.session.engine.statuses().values()
         self.seen[RESET] += any(view.status == "preempted" for view in statuses)
 
     # The pools, as the audit saw them
 
     def _pools(self) -> None:
-        for pool in self.run.pools:
+        for pool in self.judge.pools:
             self.seen[POOL_EMPTY if pool.name == "gpu" else HOST_EMPTY] += not pool.free
             self.seen[ONE_HASH] += len(set(pool.found.values())) < len(pool.found)

@@ -3,94 +3,97 @@
 The table that uses these is ``invariants/known.py``.
 """
 
-from invariants.scheduler.run import Run
+from invariants.scheduler.judge import Judge
 from model.bounds import least_blocks
 from model.dialect import Dialect
 from model.scheduler.configuration import configuration_of
+from model.scheduler.contents import EMPTY
 from model.scheduler.ghost_worker import Misread
 
 
-def pinned_before_popped(run: Run, dialect: Dialect) -> bool:
-    return run.setup.hisparse
+def pinned_before_popped(judge: Judge, dialect: Dialect) -> bool:
+    return judge.setup.hisparse
 
 
-def preempted_before_it_wrote(run: Run, dialect: Dialect) -> bool:
+def preempted_before_it_wrote(judge: Judge, dialect: Dialect) -> bool:
     """Every page misread was given its hash by a request that was preempted in that very step."""
-    return run.setup.policy == "priority" and bool(run.cancelled) and _all_cancelled(run)
+    return judge.setup.policy == "priority" and bool(judge.never_written) and _all_cancelled(judge)
 
 
-def _all_cancelled(run: Run) -> bool:
-    return bool(run.misread) and all(
-        (misread.group, misread.expected) in run.cancelled for misread in run.misread
+def _all_cancelled(judge: Judge) -> bool:
+    return bool(judge.misread) and all(
+        (misread.group, misread.expected) in judge.never_written for misread in judge.misread
     )
 
 
-def import_too_large(run: Run, dialect: Dialect) -> bool:
+def import_too_large(judge: Judge, dialect: Dialect) -> bool:
     """A request waits with all blocks free, and the store has only a part of its prompt."""
-    if not (run.setup.hisparse and run.setup.external_store):
+    if not (judge.setup.hisparse and judge.setup.external_store):
         return False
     return any(
-        life.arrive.asynchronous and 0 < life.stored < life.prompt and number in run.live
-        for number, life in run.lives.items()
+        life.arrive.asynchronous and 0 < life.stored < life.prompt and number in judge.session.live
+        for number, life in judge.session.lives.items()
     )
 
 
-def findable_after_a_failed_load(run: Run, dialect: Dialect) -> bool:
+def findable_after_a_failed_load(judge: Judge, dialect: Dialect) -> bool:
     """A load within a step failed, and the pages that it was to fill are still found by their
     hashes: its request was aborted or preempted, or has not come to compute them anew."""
-    return bool(run.misread) and all(_is_of_a_failed_load(run, m) for m in run.misread)
+    return bool(judge.misread) and all(_is_of_a_failed_load(judge, m) for m in judge.misread)
 
 
-def _is_of_a_failed_load(run: Run, misread: Misread) -> bool:
-    if run.worker.lost_by(misread.found) in run.failed_within_a_step:
+def _is_of_a_failed_load(judge: Judge, misread: Misread) -> bool:
+    if judge.session.worker.lost_by(misread.found) in judge.session.store.failed_within:
         return True
-    lives = (run.lives[number] for number in run.failed_within_a_step)
+    lives = (judge.session.lives[number] for number in judge.session.store.failed_within)
     pages = misread.page + 1
     return any(misread.expected in life.text.pages(misread.group, pages) for life in lives)
 
 
-def region_with_all_pages(run: Run, dialect: Dialect) -> bool:
+def region_with_all_pages(judge: Judge, dialect: Dialect) -> bool:
     """HiSparse on a pool smaller than the least on which a lone request is proved to go on."""
-    if not run.setup.hisparse:
+    if not judge.setup.hisparse:
         return False
-    return run.setup.num_blocks < least_blocks(configuration_of(run.setup), dialect)
+    return judge.setup.num_blocks < least_blocks(configuration_of(judge.setup), dialect)
 
 
-def state_needs_a_second_block(run: Run, dialect: Dialect) -> bool:
+def state_needs_a_second_block(judge: Judge, dialect: Dialect) -> bool:
     """Mamba: a load takes a block for the state, and the tokens after it another."""
-    return run.setup.cache == "mamba" and run.setup.external_store
+    return judge.setup.cache == "mamba" and judge.setup.external_store
 
 
-def failed_beside_a_step(run: Run, dialect: Dialect) -> bool:
+def failed_beside_a_step(judge: Judge, dialect: Dialect) -> bool:
     """Two steps in flight, and a load within the first failed under ``recompute``."""
-    setup = run.setup
+    setup = judge.setup
     within = setup.async_scheduling and setup.load_failure == "recompute"
-    return within and bool(run.failed_within_a_step)
+    return within and bool(judge.session.store.failed_within)
 
 
-def window_edge(run: Run, dialect: Dialect) -> bool:
+def window_edge(judge: Judge, dialect: Dialect) -> bool:
     """The last token of a prompt that was loaded whole needs the page before the window."""
-    return run.setup.cache == "sliding" and bool(run.misread) and all(
-        misread.found == 0
-        and misread.group in run.worker.groups.sliding
-        and run.lives[misread.request].arrive.asynchronous
-        and run.lives[misread.request].stored >= run.lives[misread.request].prompt
-        for misread in run.misread
-    )  # fmt: skip
+    sliding = judge.setup.cache == "sliding" and bool(judge.misread)
+    return sliding and all(_is_before_the_window(judge, misread) for misread in judge.misread)
 
 
-def reserves_against_itself(run: Run, dialect: Dialect) -> bool:
-    failed = bool(run.failed_loads or run.failed_within_a_step)
-    return run.setup.load_failure == "recompute" and failed
+def _is_before_the_window(judge: Judge, misread: Misread) -> bool:
+    life = judge.session.lives[misread.request]
+    loaded_whole = life.arrive.asynchronous and life.stored >= life.prompt
+    in_window = misread.group in judge.session.worker.groups.sliding
+    return loaded_whole and in_window and misread.found == EMPTY
 
 
-def load_beside_a_step(run: Run, dialect: Dialect) -> bool:
-    return run.setup.hisparse and run.setup.async_scheduling
+def reserves_against_itself(judge: Judge, dialect: Dialect) -> bool:
+    failed = bool(judge.session.store.failed_beside or judge.session.store.failed_within)
+    return judge.setup.load_failure == "recompute" and failed
 
 
-def head_of_the_queue(run: Run, dialect: Dialect) -> bool:
+def load_beside_a_step(judge: Judge, dialect: Dialect) -> bool:
+    return judge.setup.hisparse and judge.setup.async_scheduling
+
+
+def head_of_the_queue(judge: Judge, dialect: Dialect) -> bool:
     """Requests whose loads are done hold blocks, behind one that needs some and holds none."""
     return any(
         view.status.startswith("waiting") and view.computed > 0
-        for view in run.engine.statuses().values()
+        for view in judge.engine.statuses().values()
     )

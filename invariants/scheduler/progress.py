@@ -7,9 +7,12 @@ and the engine steps on. It must come to an end of all requests.
 from collections.abc import Iterator
 from dataclasses import fields
 
-from invariants.scheduler.run import Run
+from invariants.scheduler.judge import Judge
 from invariants.violation import Cause
 from model.scheduler.actions import CompleteLoad, CompleteTransfers, Output, Step
+from model.scheduler.engine import Engine
+from model.scheduler.events import Ended, Event, LoadEnded, StepScheduled, TransfersCompleted
+from model.scheduler.session import Session
 from model.scheduler.setup import SchedulerSetup
 
 EVERYTHING = 1_000_000
@@ -17,24 +20,25 @@ IDLE_ROUNDS = 4
 """Rounds in which nothing at all happens, after which nothing will."""
 
 
-def drain(run: Run) -> bool:
+def drain(judge: Judge) -> bool:
     """Let everything end; say whether it did. A violation of I16 says who waits for what."""
+    session = judge.session
     idle = since_delivery = 0
-    while run.live or run.flight or run.transfers or run.loads or run.engine.has_requests():
-        if run.violations:
+    while not session.settled:
+        if judge.violations:
             return False
-        moved, delivered = _round(run)
+        moved, delivered = _round(session)
         idle = 0 if moved else idle + 1
         since_delivery = 0 if delivered else since_delivery + 1
-        if idle > IDLE_ROUNDS + _delays(run):
+        if idle > IDLE_ROUNDS + _delays(session):
             text = "nothing runs, nothing is pending, and requests wait"
-            run.report("I16", Cause.NOTHING_RUNS, text, *waiting(run))
+            judge.report("I16", Cause.NOTHING_RUNS, text, *waiting(session.engine))
             return False
-        if since_delivery > patience(run.setup, len(run.live)) + _delays(run):
+        if since_delivery > patience(session.setup, len(session.live)) + _delays(session):
             text = "requests are scheduled again and again and none gets a token"
-            run.report("I16", Cause.NO_TOKEN, text, *waiting(run))
+            judge.report("I16", Cause.NO_TOKEN, text, *waiting(session.engine))
             return False
-    run.judge_quiescence()
+    judge.judge_quiescence()
     return True
 
 
@@ -46,42 +50,47 @@ def patience(setup: SchedulerSetup, requests: int) -> int:
     return 8 + 4 * requests * (chunks + 2)
 
 
-def _delays(run: Run) -> int:
-    return sum(run.lives[number].arrive.delays for number in run.live)
+def _delays(session: Session) -> int:
+    return sum(session.lives[number].arrive.delays for number in session.live)
 
 
-def _round(run: Run) -> tuple[bool, bool]:
+def _round(session: Session) -> tuple[bool, bool]:
     """One step and all that is pending; say whether anything moved, and a client got a token."""
-    before = sum(life.delivered for life in run.lives.values()), len(run.live)
-    responses = [run.do(Step())]
-    responses += [run.do(CompleteLoad()) for _ in range(len(run.loads))]
-    responses.append(run.do(CompleteTransfers(EVERYTHING)))
-    responses += [run.do(Output()) for _ in range(len(run.flight))]
-    delivered = before != (sum(life.delivered for life in run.lives.values()), len(run.live))
-    return delivered or any(map(_moves, (e for r in responses for e in r))), delivered
+    before = _progress(session)
+    responses = [session.do(Step())]
+    responses += [session.do(CompleteLoad()) for _ in range(len(session.store.loads))]
+    responses.append(session.do(CompleteTransfers(EVERYTHING)))
+    responses += [session.do(Output()) for _ in range(len(session.flight))]
+    delivered = before != _progress(session)
+    return delivered or any(_moves(event) for told in responses for event in told), delivered
 
 
-def _moves(event: tuple[object, ...]) -> bool:
-    if event[0] == "step":
-        return bool(event[2]) or bool(event[3])
-    return event[0] in ("loaded", "transferred", "ended")
+def _progress(session: Session) -> tuple[int, int]:
+    """(tokens that clients got, requests that have not ended)."""
+    return sum(life.delivered for life in session.lives.values()), len(session.live)
 
 
-def waiting(run: Run) -> Iterator[str]:
+def _moves(event: Event) -> bool:
+    if isinstance(event, StepScheduled):
+        return bool(event.shares or event.preempted)
+    return isinstance(event, LoadEnded | TransfersCompleted | Ended)
+
+
+def waiting(engine: Engine) -> Iterator[str]:
     """Who waits, holding what, and what is free."""
-    for number, view in run.engine.statuses().items():
+    for number, view in engine.statuses().items():
         yield (
             f"request {number} is {view.status}: {view.computed} of {view.tokens} tokens computed, "
             f"preempted {view.preemptions} times"
         )
-    for pool in run.engine.pool_states():
+    for pool in engine.pool_states():
         held: dict[str, list[int]] = {}
         for block, holders in sorted(pool.holders.items()):
             for holder in holders:
                 held.setdefault(holder, []).append(block)
         free = f"{pool.name} pool: {len(pool.free)} of {len(pool.counts) - 1} blocks free"
         yield "; ".join([free, *(f"{holder} holds {blocks}" for holder, blocks in held.items())])
-    pending = run.engine.pending()
+    pending = engine.pending()
     found = [
         f"{field.name.replace('_', ' ')} {list(getattr(pending, field.name))}"
         for field in fields(pending)

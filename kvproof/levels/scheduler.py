@@ -17,6 +17,7 @@ from kvproof.subjects.decoding import digest_of_answer
 from kvproof.subjects.subject import Detail, Subject
 from model.dialect import Dialect
 from model.program import Level
+from model.scheduler.events import plain
 from model.scheduler.legal import AT_LEAST_ONE
 from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import SchedulerSetup
@@ -156,5 +157,5 @@ def digests_of(trace: Trace) -> tuple[str, ...]:
     """A short fingerprint of the answer to each action, and one of all that came after them."""
     count = len(trace.program.actions)
     digests = tuple(step.digest for step in trace.steps[:count])
-    drained = [step.response for step in trace.steps[count:]]
+    drained = [plain(step.response) for step in trace.steps[count:]]
     return (*digests, digest_of_answer(drained)) if drained else digests

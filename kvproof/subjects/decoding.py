@@ -16,9 +16,9 @@ from invariants.scheduler.account import Account
 from invariants.violation import Cause, Violation
 from kvproof.subjects.pipeline import Reply
 from kvproof.subjects.subject import Detail
-from model.events import as_tuples
 from model.manager.events import Raised, Response, read
 from model.program import AnyProgram, Level, program_to_json
+from model.scheduler import events as scheduler
 from model.snapshot import snapshot_from_json
 from model.trace import Ending, Step, Trace
 
@@ -130,7 +130,7 @@ def _read_scheduler(subject: str, program: AnyProgram, detail: Detail, message: 
         shadow["ended"],
     )
     steps = tuple(
-        [Step(as_tuples(answer), digest_of_answer(answer)) for answer in message["responses"]]
+        [Step(scheduler.read(answer), digest_of_answer(answer)) for answer in message["responses"]]
     )
     ending: Ending = "violated" if violations else "ended"
     return Trace(subject, program, steps, ending, message["failure"], message["seconds"], account)

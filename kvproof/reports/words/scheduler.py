@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Any
 
 from rich.text import Text
 
-from invariants.scheduler.run import Event, Response
 from kvproof.reports.words.calls import call_of, counted
 from kvproof.reports.words.finding import Words, last_line
 from model.scheduler.actions import Action, Arrive
+from model.scheduler.events import (
+    IDLE,
+    Arrived,
+    CacheReset,
+    Ended,
+    Event,
+    Idle,
+    LoadEnded,
+    OutputProcessed,
+    Response,
+    StepScheduled,
+    TransfersCompleted,
+)
 from model.scheduler.setup import SchedulerSetup
 from model.trace import Trace
 
@@ -27,8 +38,6 @@ ONLY_FOR = {
 """Settings that mean something to one kind of cache only."""
 MOST_SHOWN = 24
 """Lines of what was done after the last action."""
-IDLE: Response = (("idle",),)
-
 
 # One action
 
@@ -43,14 +52,32 @@ def describe_action(action: Action, response: Response) -> str:
     return "; ".join(told)
 
 
-def describe_event(event: Event) -> str:
-    word, *rest = event
-    return _WORDING[word](*rest)
+def describe_event(event: Event) -> str:  # noqa: PLR0911
+    match event:
+        case Idle():
+            return "nothing happens"
+        case Arrived():
+            return _describe_arrival(event)
+        case StepScheduled():
+            return _describe_step(event)
+        case OutputProcessed():
+            return f"update from the output of step {event.step}"
+        case Ended():
+            return f"request {event.request} ended: {event.why}"
+        case LoadEnded():
+            failed = "" if event.lost is None else f", and failed from token {event.lost} on"
+            return f"the load of request {event.request} is done{failed}"
+        case TransfersCompleted():
+            return f"host transfers complete: {_listed(event.transfers)}"
+        case CacheReset():
+            preempting = ", preempting all that runs" if event.running else ""
+            return f"reset the prefix cache{preempting} → {'done' if event.done else 'refused'}"
 
 
-def _describe_arrival(request: int, prompt: int, output: int, stored: int) -> str:
-    head = f"add request {request}: {counted(prompt, 'prompt token')}, {output} to generate"
-    return f"{head}, the first {stored} in the store" if stored else head
+def _describe_arrival(event: Arrived) -> str:
+    prompt = counted(event.prompt, "prompt token")
+    head = f"add request {event.request}: {prompt}, {event.output} to generate"
+    return f"{head}, the first {event.stored} in the store" if event.stored else head
 
 
 def _terms(action: Arrive) -> str:
@@ -71,33 +98,11 @@ def _terms(action: Arrive) -> str:
     return f" ({', '.join(terms)})" if terms else ""
 
 
-def _describe_step(step: int, shares: Any, preempted: Any) -> str:
-    told = [f"request {r}: {counted(n, 'token')} from {start}" for r, start, n in shares]
-    head = f"schedule step {step} → {', '.join(told) or 'nothing'}"
-    return f"{head}; preempts request {_listed(preempted)}" if preempted else head
-
-
-def _describe_load(request: int, lost: int | None) -> str:
-    if lost is None:
-        return f"the load of request {request} is done"
-    return f"the load of request {request} is done, and failed from token {lost} on"
-
-
-def _describe_reset(running: bool, done: bool) -> str:
-    head = "reset the prefix cache" + (", preempting all that runs" if running else "")
-    return f"{head} → {'done' if done else 'refused'}"
-
-
-_WORDING: dict[str, Callable[..., str]] = {
-    "arrived": _describe_arrival,
-    "step": _describe_step,
-    "output": lambda step: f"update from the output of step {step}",
-    "ended": lambda request, why: f"request {request} ended: {why}",
-    "loaded": _describe_load,
-    "transferred": lambda transfers: f"host transfers complete: {_listed(transfers)}",
-    "reset": _describe_reset,
-}
-"""By the word of an event, from what follows it: see ``invariants.scheduler.run``."""
+def _describe_step(event: StepScheduled) -> str:
+    told = [f"request {r}: {counted(n, 'token')} from {start}" for r, start, n in event.shares]
+    head = f"schedule step {event.step} → {', '.join(told) or 'nothing'}"
+    preempted = _listed(event.preempted)
+    return f"{head}; preempts request {preempted}" if preempted else head
 
 
 def _listed(numbers: Sequence[object]) -> str:

@@ -19,7 +19,6 @@ from rich.console import Console
 
 from invariants.rules import RULES_OF, SENTENCED, sentence_of
 from invariants.scheduler.account import account_of
-from invariants.scheduler.run import Response
 from invariants.violation import Cause, Violation
 from kvproof.commands.search import check_defect
 from kvproof.engines.vllm.engine import Engine
@@ -44,6 +43,7 @@ from kvproof.subjects.effort import efforts_of
 from kvproof.subjects.names import has_level, open_subject
 from kvproof.subjects.subject import Subject
 from kvproof.subjects.worker import EngineSubject
+from model.events import PlainResponse
 from model.program import Program, program_to_json
 from model.releases import DIALECTS
 from model.scheduler.actions import (
@@ -57,6 +57,7 @@ from model.scheduler.actions import (
 )
 from model.scheduler.actions import Output as OutputAction
 from model.scheduler.engine import Engine as Scheduler
+from model.scheduler.events import StepScheduled, plain, read
 from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import NotStartableError, SchedulerSetup
 from model.trace import Ending, Trace
@@ -95,7 +96,7 @@ def test_a_plain_program_ends_and_every_action_is_answered(newest: Subject) -> N
     trace = newest.run(PLAIN)
     account = account_of(trace)
     assert (trace.ending, account.violations, trace.failure) == ("ended", (), None)
-    responses = [step.response for step in trace.steps]
+    responses = [plain(step.response) for step in trace.steps]
     assert responses[:2] == [
         (("arrived", 0, 9, 2, 0),),
         (("step", 1, ((0, 0, 9),), ()),),
@@ -381,7 +382,7 @@ def test_an_answer_becomes_a_trace(fake_engine: FakeEngine) -> None:
     assert trace.ending == "violated"
     account = account_of(trace)
     assert account.violations == (Violation("I7", 2, Cause.MISREAD, ("a", "b"), "K4"),)
-    assert [step.response for step in trace.steps] == [(("step", 1, ((0, 0, 4),), ()),)]
+    assert [step.response for step in trace.steps] == [(StepScheduled(1, ((0, 0, 4),), ()),)]
     assert (account.steps, account.goals) == (7, Counter({"a goal": 2}))
 
 
@@ -570,7 +571,7 @@ def test_every_rule_that_can_be_reported_has_a_sentence() -> None:
     assert sentence_of("I16") != sentence_of("I16", "scheduler")
 
 
-ACTIONS: list[tuple[Action, Response, str]] = [
+ACTIONS: list[tuple[Action, PlainResponse, str]] = [
     (
         Arrive(prompt=4, output=2),
         (("arrived", 3, 1, 2, 0),),
@@ -615,9 +616,9 @@ ACTIONS: list[tuple[Action, Response, str]] = [
 
 @pytest.mark.parametrize(("action", "response", "text"), ACTIONS, ids=lambda case: str(case)[:30])
 def test_an_action_is_told_in_the_words_of_the_scheduler(
-    action: Action, response: Response, text: str
+    action: Action, response: PlainResponse, text: str
 ) -> None:
-    assert describe_action(action, response) == text
+    assert describe_action(action, read(response)) == text
 
 
 def test_an_action_without_an_answer_is_told_as_it_was_written() -> None:
@@ -666,7 +667,7 @@ def test_a_finding_is_told_like_this(oldest: Subject, k1: CaseFile) -> None:
 
 
 def test_a_long_drain_is_cut_and_a_raise_is_told_at_its_action() -> None:
-    drained: Response = (("output", 1),)
+    drained: PlainResponse = (("output", 1),)
     trace = trace_with((*PLAIN_RESPONSES, *[drained] * 40), "violated")
     text = told(Violation("I16", 3, Cause.NO_TOKEN, ("request 0 waits",)), trace)
     assert "… and so on, 16 times more" in text
@@ -680,15 +681,15 @@ def test_a_long_drain_is_cut_and_a_raise_is_told_at_its_action() -> None:
     )
 
 
-PLAIN_RESPONSES: tuple[Response, ...] = (
+PLAIN_RESPONSES: tuple[PlainResponse, ...] = (
     (("arrived", 0, 9, 2, 0),),
     (("step", 1, ((0, 0, 9),), ()),),
     (("output", 1), ("step", 2, ((0, 9, 1),), ())),
 )
 
 
-def trace_with(responses: tuple[Response, ...], ending: Ending = "ended") -> Trace:
-    steps = [Answered(response, digest_of_answer(response)) for response in responses]
+def trace_with(responses: tuple[PlainResponse, ...], ending: Ending = "ended") -> Trace:
+    steps = [Answered(read(told), digest_of_answer(told)) for told in responses]
     return Trace("x", PLAIN, tuple(steps), ending)
 
 

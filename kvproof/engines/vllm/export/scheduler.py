@@ -15,7 +15,6 @@ from typing import Any
 
 from invariants.rules import sentence_of
 from invariants.scheduler.progress import patience
-from invariants.scheduler.run import MAX_ALIVE
 from kvproof.engines.vllm.export import scheduler_text as text
 from kvproof.engines.vllm.export import text as export_text
 from kvproof.engines.vllm.export.head import origin_of, rule_of
@@ -36,6 +35,7 @@ from model.scheduler.actions import (
 )
 from model.scheduler.minimum import STEPS_IN_FLIGHT
 from model.scheduler.program import SchedulerProgram
+from model.scheduler.session import MAX_ALIVE
 from model.scheduler.setup import SchedulerSetup
 from specs.casefile import CaseFile
 
@@ -265,7 +265,7 @@ def _arrive(action: Arrive, setup: SchedulerSetup, number: int) -> Call:
 
 
 def _storable(setup: SchedulerSetup, prompt: int) -> int:
-    """What a store may have of a prompt: see ``invariants.scheduler.run``."""
+    """What a store may have of a prompt: see ``model.scheduler.ghost_store``."""
     if not setup.external_store or prompt == 1:
         return 0
     return prompt - (setup.cache == "mamba")

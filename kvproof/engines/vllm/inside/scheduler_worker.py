@@ -27,13 +27,16 @@ from invariants.conformance.shadow import Shadow
 from invariants.known import labelled
 from invariants.scheduler.effort import efforts
 from invariants.scheduler.goals import GoalWatcher
+from invariants.scheduler.judge import Judge
 from invariants.scheduler.progress import drain
-from invariants.scheduler.run import Response, Run
 from invariants.violation import Cause
 from kvproof.engines.vllm.inside.raised import is_out_of_blocks
+from model.events import PlainResponse
 from model.releases import DIALECTS
 from model.scheduler.actions import Action
 from model.scheduler.engine import Engine
+from model.scheduler.events import plain
+from model.scheduler.happenings import ActionTaken, Happening
 from model.scheduler.program import SCHEDULER
 from model.scheduler.setup import NotStartableError, SchedulerSetup
 
@@ -73,23 +76,23 @@ class SchedulerRunner:
             if self._raised_at(error) is None:
                 raise
             return {"refused": f"{type(error).__name__}: {error}"}
-        run = Run(program.configuration, engine)
-        watcher = GoalWatcher(run)
-        responses: list[Response] = []
+        judge = Judge(program.configuration, engine)
+        watcher = GoalWatcher(judge)
+        responses: list[PlainResponse] = []
         if message["responses"]:
-            run.observers.append(lambda _, response: responses.append(response))
+            judge.session.observers.append(partial(_note, responses))
         asked = message.get("shadow", False)
         shadow = self.new_shadow(engine, message["release"]) if asked else None
         if shadow is not None:
-            run.observers.append(partial(_compare, run, shadow))
-        failure = self._play(run, program.actions)
-        violations = labelled(run, DIALECTS[message["release"]])
+            judge.session.observers.append(partial(_compare, judge, shadow))
+        failure = self._play(judge, program.actions)
+        violations = labelled(judge, DIALECTS[message["release"]])
         return {
             "violations": [
                 asdict(violation) | {"step": min(violation.step, len(program.actions))}
                 for violation in violations
             ],
-            "steps": run.steps,
+            "steps": judge.session.steps,
             "goals": dict(watcher.seen),
             "responses": responses,
             "failure": failure,
@@ -97,14 +100,14 @@ class SchedulerRunner:
             "shadow": _followed(shadow) if asked else None,
         }
 
-    def _play(self, run: Run, actions: tuple[Action, ...]) -> str | None:
+    def _play(self, judge: Judge, actions: tuple[Action, ...]) -> str | None:
         """Play to the end or to the first violation; what the engine raises is one."""
         try:
             for action in actions:
-                run.do(action)
-                if run.violations:
+                judge.do(action)
+                if judge.violations:
                     return None
-            drain(run)
+            drain(judge)
         except self.could_not_run:
             raise
         except Exception as error:
@@ -114,7 +117,7 @@ class SchedulerRunner:
             text = " ".join(f"{type(error).__name__}: {error}".split())
             out_of_blocks = is_out_of_blocks(error)
             rule, cause = ("I4", Cause.OUT_OF_BLOCKS) if out_of_blocks else ("I19", Cause.RAISED)
-            run.report(rule, cause, text, f"raised {place}")
+            judge.report(rule, cause, text, f"raised {place}")
             return traceback.format_exc()
         return None
 
@@ -133,10 +136,15 @@ class SchedulerRunner:
         return self.source / "vllm" in Path(frame.f_code.co_filename).parents
 
 
-def _compare(run: Run, shadow: Shadow, *_: object) -> None:
+def _note(responses: list[PlainResponse], happening: Happening) -> None:
+    if isinstance(happening, ActionTaken):
+        responses.append(plain(happening.response))
+
+
+def _compare(judge: Judge, shadow: Shadow, happening: Happening) -> None:
     """A difference between the engine and the model beside it is a violation of lockstep."""
-    if shadow.difference is not None:
-        run.report("lockstep", Cause.DIFFERS, *shadow.difference)
+    if isinstance(happening, ActionTaken) and shadow.difference is not None:
+        judge.report("lockstep", Cause.DIFFERS, *shadow.difference)
 
 
 def _followed(shadow: Shadow | None) -> dict[str, Any]:

@@ -424,18 +424,18 @@ from vllm.v1.core import kv_cache_utils
 from kvproof.engines.vllm.inside.scheduler import EngineScheduler
 from kvproof.engines.vllm.export.scheduler import export_serving_test
 from invariants.scheduler.progress import drain
-from invariants.scheduler.run import Run
+from invariants.scheduler.judge import Judge
 from specs.scheduler.generator import draw_program
 
 def first_breach(program):
-    run = Run(program.configuration, EngineScheduler(program.configuration), 1)
+    judge = Judge(program.configuration, EngineScheduler(program.configuration), 1)
     try:
         for action in program.actions:
-            run.do(action)
-            if run.violations:
-                return run.violations[0]
-        drain(run)
-        return run.violations[0] if run.violations else None
+            judge.do(action)
+            if judge.violations:
+                return judge.violations[0]
+        drain(judge)
+        return judge.violations[0] if judge.violations else None
     except Exception as error:
         return error
 
