@@ -24,6 +24,7 @@ DOORS = (
     "kvproof/engines/vllm/export/harness/pools.py",
     "kvproof/engines/vllm/inside/allocator.py",
     "kvproof/engines/vllm/inside/configuration.py",
+    "kvproof/engines/vllm/inside/groups.py",
     "kvproof/engines/vllm/inside/names.py",
     "kvproof/engines/vllm/inside/scheduler.py",
     "kvproof/engines/vllm/inside/store.py",

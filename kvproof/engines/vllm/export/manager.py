@@ -14,6 +14,7 @@ from model.releases import DIALECTS
 from specs.casefile import CaseFile
 
 HARNESS = (
+    "kvproof.engines.vllm.inside.groups",
     "kvproof.engines.vllm.export.harness.manager",
     "kvproof.engines.vllm.export.harness.pools",
 )

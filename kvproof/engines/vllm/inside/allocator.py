@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from vllm.utils.hashing import sha256
-from vllm.v1 import kv_cache_interface as interface
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import (
     get_request_block_hasher,
@@ -22,6 +20,7 @@ from vllm.v1.request import Request as EngineRequest
 from vllm.v1.request import RequestStatus
 
 from kvproof.engines.vllm.inside.capture import Capture
+from kvproof.engines.vllm.inside.groups import cache_of, full_groups, hisparse_groups
 from kvproof.engines.vllm.inside.missing import building, require, require_keywords
 from kvproof.engines.vllm.inside.names import KeyNames
 from kvproof.engines.vllm.inside.raised import is_out_of_blocks
@@ -61,35 +60,10 @@ class EngineHit:
 
 def cache_config(c: Configuration) -> Any:
     """The engine's own description of the groups: no tensors, so no GPU."""
-    group = interface.KVCacheGroupSpec
-    attention = {
-        "block_size": c.block_size,
-        "num_kv_heads": 1,
-        "head_size": 1,
-        "dtype": torch.float32,
-    }
-    if not c.hisparse:
-        full = interface.FullAttentionSpec(**attention)
-        return interface.KVCacheConfig(
-            num_blocks=c.num_blocks, kv_cache_tensors=[], kv_cache_groups=[group(["layer"], full)]
-        )
-    mla = interface.MLAAttentionSpec(**attention)
-    page = {"block_size": c.block_size, "page_size": c.block_size * 4}
-    resident = interface.HiSparseResidentSpec(**page)
-    hot = interface.HiSparseHotSpec(**page, blocks_per_request=c.hot_blocks)
-    roles = interface.KVCacheGroupRole
-    numbers = range(c.num_resident_groups)
-    return interface.KVCacheConfig(
-        num_blocks=c.num_blocks,
-        hisparse_host_num_blocks=c.num_host_blocks,
-        kv_cache_tensors=[],
-        kv_cache_groups=[
-            group(["source"], mla, role=roles.HISPARSE_SOURCE, host_resident=True),
-            group(["indexer"], mla, role=roles.HISPARSE_INDEXER),
-            *(group([f"resident{n}"], resident, enable_kv_transfer=False) for n in numbers),
-            *(group([f"hot{n}"], hot, enable_kv_transfer=False) for n in numbers),
-        ],
-    )
+    groups = full_groups(c.block_size)
+    if c.hisparse:
+        groups = hisparse_groups(c.block_size, c.num_resident_groups, c.hot_blocks)
+    return cache_of(groups, c.num_blocks, c.num_host_blocks)
 
 
 class EngineAllocator:

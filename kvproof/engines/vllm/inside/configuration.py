@@ -1,30 +1,42 @@
 """What an engine is configured with, for its scheduler and its KV cache.
 
 A plain namespace of what they read, with the values of a real ``VllmConfig``: that one needs a
-model and a GPU.  The cache's groups are the engine's own descriptions, without tensors.
+model and a GPU. What a single setup needs is a function of its own, for exported files.
 """
+
+from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from vllm.config.kv_transfer import KVTransferConfig
-from vllm.v1 import kv_cache_interface as interface
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 
+from kvproof.engines.vllm.inside.groups import (
+    cache_of,
+    full_groups,
+    hisparse_groups,
+    mamba_groups,
+    sliding_groups,
+)
+from kvproof.engines.vllm.inside.store import StoreConnector
 from model.scheduler.setup import Minimum, NotStartableError, SchedulerSetup
 
 HISPARSE = {"kv_connector": "HiSparseConnector", "kv_connector_extra_config": {"host_pool_gib": 1}}
 STORE = {
     "kv_connector": "StoreConnector",
-    "kv_connector_module_path": "kvproof.engines.vllm.inside.store",
+    "kv_connector_module_path": StoreConnector.__module__,
 }
 ROLE = {"kv_role": "kv_both", "kv_buffer_device": "cpu"}
-MAMBA_MODE = "align"
-ENGINE = {"engine_id": "kvproof"}
 
 
 def engine_config(setup: SchedulerSetup) -> SimpleNamespace:
     """What the scheduler and the connectors read of a ``VllmConfig``, with a real one's values."""
+    return configured(setup, transfer_config(setup))
+
+
+def configured(setup: SchedulerSetup, transfer: KVTransferConfig | None) -> SimpleNamespace:
+    """What a scheduler reads of a ``VllmConfig``, which itself needs a model and a device."""
     batches = 2 if setup.async_scheduling else 1
     return SimpleNamespace(
         scheduler_config=_scheduler_config(setup),
@@ -47,7 +59,7 @@ def engine_config(setup: SchedulerSetup) -> SimpleNamespace:
         attention_config=SimpleNamespace(hisparse_config=object() if setup.hisparse else None),
         aux_output_config=SimpleNamespace(enabled=False),
         ec_manager_config=SimpleNamespace(get_encoder_cache_manager_obj=_no_encoder_cache),
-        kv_transfer_config=_transfer_config(setup),
+        kv_transfer_config=transfer,
         ec_transfer_config=None,
         kv_events_config=None,
         lora_config=None,
@@ -90,7 +102,7 @@ def _cache_config(setup: SchedulerSetup) -> SimpleNamespace:
         num_gpu_blocks=setup.num_blocks,
         enable_prefix_caching=setup.prefix_caching,
         prefix_match_unit=None,
-        mamba_cache_mode=MAMBA_MODE if setup.cache == "mamba" else "none",
+        mamba_cache_mode="align" if setup.cache == "mamba" else "none",
         enable_mamba_shared_prefix_checkpoint=False,
         enable_mamba_fine_grained_prefix_cache=False,
     )
@@ -111,21 +123,32 @@ def _model_config(setup: SchedulerSetup) -> SimpleNamespace:
     )
 
 
-def _transfer_config(setup: SchedulerSetup) -> Any:
+def transfer_config(setup: SchedulerSetup) -> KVTransferConfig | None:
     """The connectors that a user would configure for these caches."""
-    children = [HISPARSE] * setup.hisparse + [STORE] * setup.external_store
-    if not children:
-        return None
-    policy = {"kv_load_failure_policy": setup.load_failure}
-    if len(children) == 1:
-        return KVTransferConfig(**children[0], **ROLE, **ENGINE, **policy)
-    connectors = [{**child, **ROLE} for child in children]
+    if setup.hisparse:
+        return hisparse_beside_store(setup) if setup.external_store else hisparse_alone(setup)
+    return store_alone(setup) if setup.external_store else None
+
+
+def store_alone(setup: SchedulerSetup) -> KVTransferConfig:
+    return KVTransferConfig(
+        **STORE, **ROLE, kv_load_failure_policy=setup.load_failure, engine_id="kvproof"
+    )
+
+
+def hisparse_alone(setup: SchedulerSetup) -> KVTransferConfig:
+    return KVTransferConfig(
+        **HISPARSE, **ROLE, kv_load_failure_policy=setup.load_failure, engine_id="kvproof"
+    )
+
+
+def hisparse_beside_store(setup: SchedulerSetup) -> KVTransferConfig:
     return KVTransferConfig(
         kv_connector="MultiConnector",
-        kv_connector_extra_config={"connectors": connectors},
+        kv_connector_extra_config={"connectors": [{**HISPARSE, **ROLE}, {**STORE, **ROLE}]},
         **ROLE,
-        **ENGINE,
-        **policy,
+        kv_load_failure_policy=setup.load_failure,
+        engine_id="kvproof",
     )
 
 
@@ -133,50 +156,18 @@ def _no_encoder_cache() -> None:
     """No encoder cache manager is configured, so the engine takes its own."""
 
 
-def cache_config(setup: SchedulerSetup) -> Any:
-    """The engine's own description of the cache's groups: no tensors, so no GPU."""
-    hosts = {"hisparse_host_num_blocks": setup.num_host_blocks} if setup.hisparse else {}
-    return interface.KVCacheConfig(
-        num_blocks=setup.num_blocks, kv_cache_tensors=[], kv_cache_groups=_groups(setup), **hosts
-    )
+def cache_config(setup: SchedulerSetup) -> KVCacheConfig:
+    return cache_of(groups_of(setup), setup.num_blocks, setup.num_host_blocks)
 
 
-def _groups(setup: SchedulerSetup) -> list[Any]:
-    group = interface.KVCacheGroupSpec
-    size = {"block_size": setup.block_size}
-    attention = {**size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
-    if setup.hisparse:
-        return _hisparse_groups(setup, interface.MLAAttentionSpec(**attention))
-    full = interface.FullAttentionSpec(**attention)
-    groups = [group(["full"], full)]
+def groups_of(setup: SchedulerSetup) -> list[KVCacheGroupSpec]:
     if setup.cache == "sliding":
-        window = interface.SlidingWindowSpec(**attention, sliding_window=setup.sliding_window)
-        groups.append(group(["sliding"], window))
+        return sliding_groups(setup.block_size, setup.sliding_window)
     if setup.cache == "mamba":
-        state = interface.MambaSpec(
-            **size,
-            shapes=((1,),),
-            dtypes=(torch.float32,),
-            page_size_padded=full.page_size_bytes,
-            mamba_cache_mode=MAMBA_MODE,
-        )
-        groups.append(group(["mamba"], state))
-    return groups
-
-
-def _hisparse_groups(setup: SchedulerSetup, mla: Any) -> list[Any]:
-    group = interface.KVCacheGroupSpec
-    roles = interface.KVCacheGroupRole
-    page = {"block_size": setup.block_size, "page_size": mla.page_size_bytes}
-    resident = interface.HiSparseResidentSpec(**page)
-    hot = interface.HiSparseHotSpec(**page, blocks_per_request=setup.hot_blocks)
-    numbers = range(setup.num_resident_groups)
-    return [
-        group(["source"], mla, role=roles.HISPARSE_SOURCE, host_resident=True),
-        group(["indexer"], mla, role=roles.HISPARSE_INDEXER),
-        *(group([f"resident{n}"], resident, enable_kv_transfer=False) for n in numbers),
-        *(group([f"hot{n}"], hot, enable_kv_transfer=False) for n in numbers),
-    ]
+        return mamba_groups(setup.block_size)
+    if setup.hisparse:
+        return hisparse_groups(setup.block_size, setup.num_resident_groups, setup.hot_blocks)
+    return full_groups(setup.block_size)
 
 
 def startup_minimum(setup: SchedulerSetup) -> Minimum:
@@ -188,7 +179,7 @@ def startup_minimum(setup: SchedulerSetup) -> Minimum:
     is what a request needs.
     """
     config = engine_config(setup)
-    groups = [group for group in _groups(setup) if not group.host_resident]
+    groups = [group for group in groups_of(setup) if not group.host_resident]
     gpu = sum(_most_blocks(group.kv_cache_spec, config) for group in groups) + 1
     host = -(-setup.max_model_len // setup.block_size) + 2 if setup.hisparse else 0
     return Minimum(gpu, host)

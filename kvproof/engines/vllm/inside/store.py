@@ -18,13 +18,13 @@ from model.scheduler.plan import External, Load
 
 
 @dataclass
-class StoreMetadata(KVConnectorMetadata):  # type: ignore[misc]  # the engine has no types here
+class StoreMetadata(KVConnectorMetadata):
     """Loads that start with this step."""
 
     loads: tuple[Load, ...]
 
 
-class StoreConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
+class StoreConnector(KVConnectorBase_V1, SupportsHMA):
     """Answers from ``contents``, by request; counts how often "not known yet" was answered."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:

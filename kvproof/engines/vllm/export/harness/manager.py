@@ -6,44 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import SkipTest
 
-import torch
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_request_block_hasher, init_none_hash
 from vllm.v1.hisparse.coordinator import HiSparseCoordinator
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    HiSparseHotSpec,
-    HiSparseResidentSpec,
-    KVCacheConfig,
-    KVCacheGroupRole,
-    KVCacheGroupSpec,
-    MLAAttentionSpec,
-)
+from vllm.v1.kv_cache_interface import KVCacheGroupSpec
 from vllm.v1.request import Request
 
-
-def full_groups(block_size: int) -> list[KVCacheGroupSpec]:
-    full = FullAttentionSpec(
-        block_size=block_size, num_kv_heads=1, head_size=1, dtype=torch.float32
-    )
-    return [KVCacheGroupSpec(["full"], full)]
-
-
-def hisparse_groups(
-    block_size: int, resident_groups: int = 1, hot_blocks: int = 1
-) -> list[KVCacheGroupSpec]:
-    mla = MLAAttentionSpec(block_size=block_size, num_kv_heads=1, head_size=1, dtype=torch.float32)
-    page = {"block_size": block_size, "page_size": mla.page_size_bytes}
-    resident = HiSparseResidentSpec(**page)
-    hot = HiSparseHotSpec(**page, blocks_per_request=hot_blocks)
-    role, numbers = KVCacheGroupRole, range(resident_groups)
-    return [
-        KVCacheGroupSpec(["source"], mla, role=role.HISPARSE_SOURCE, host_resident=True),
-        KVCacheGroupSpec(["indexer"], mla, role=role.HISPARSE_INDEXER),
-        *(KVCacheGroupSpec([f"resident{n}"], resident, enable_kv_transfer=False) for n in numbers),
-        *(KVCacheGroupSpec([f"hot{n}"], hot, enable_kv_transfer=False) for n in numbers),
-    ]
+from kvproof.engines.vllm.inside.groups import cache_of
 
 
 def new_manager(
@@ -57,10 +27,9 @@ def new_manager(
     watermark_blocks: int = 0,
 ) -> KVCacheManager:
     init_none_hash(sha256)
-    hosts = {"hisparse_host_num_blocks": num_host_blocks} if num_host_blocks else {}
     block_size = groups[0].kv_cache_spec.block_size
     return KVCacheManager(
-        KVCacheConfig(num_blocks=num_blocks, kv_cache_tensors=[], kv_cache_groups=groups, **hosts),
+        cache_of(groups, num_blocks, num_host_blocks),
         max_model_len=max_model_len,
         scheduler_block_size=block_size,
         hash_block_size=block_size,
