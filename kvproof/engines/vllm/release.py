@@ -98,6 +98,21 @@ def vouching_files(source: Path) -> list[str]:
     return sorted(str(file.relative_to(source)) for file in files)
 
 
+def published_versions() -> list[Version]:
+    """All versions, but yanked ones, of which the package index has the sources, oldest first.
+
+    Raises ``CouldNotRun`` when it cannot be asked, or knows no vLLM at all.
+    """
+    indexes = configured_indexes()
+    what = f"look up vllm in {indexes.places}"
+    with _collected_warnings() as warnings:
+        finder = indexes.finder()
+        packages = _patiently(lambda: list(finder.find_all_packages("vllm")), what)
+    if not packages:
+        raise CouldNotRun(f"cannot {what}: {(warnings or ['it lists none'])[0]}")
+    return sorted({Version(package.version) for package in packages if package.version})
+
+
 def _find(version: Version, finder: PackageFinder, indexes: Indexes) -> Package:
     """The source distribution of exactly that version."""
     with _collected_warnings() as warnings:
