@@ -2,8 +2,8 @@
 
     python engine_calls.py SOURCE VERSION LEVEL FOLDER RUNS
 
-LEVEL ``manager``: programs of the file FOLDER/programs.json; ``scheduler``: drawn serving runs,
-both recorded into FOLDER; ``shadow``: drawn serving runs with the shadow beside them, whose
+LEVEL ``manager``: programs of the file FOLDER/programs.json; ``scheduler``: drawn runs of
+schedulers, both recorded into FOLDER; ``shadow``: the same with the shadow beside them, whose
 counts are written to standard output; ``lying``: the same, with an engine that is wrong;
 ``twins``: the same, and at the end the model is wrong in one field after the other.
 """

@@ -5,8 +5,8 @@ the two differ. The engine's managers are made without their constructors: a pre
 numbers and the lengths of rows, nothing else. Only that lengths, and how many blocks of a hit are
 free, are numbers here is ours; the code that runs is the engine's.
 
-``KVPROOF_ENGINE_SOURCE`` names the folder of the release. Loaded by ``tests/test_crosshair.py``,
-in a process of its own.
+``KVPROOF_ENGINE_SOURCE`` names the folder of the release. Loaded by
+``tests/invariants/test_crosshair.py``, in a process of its own.
 """
 
 from __future__ import annotations

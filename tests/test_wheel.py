@@ -13,18 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import RELEASES
+
+from model.releases import NEWEST
 
 ROOT = Path(__file__).parents[1]
 CORPUS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("specs/corpus/**/*.json"))
 SMALL_GATE = """
 from kvproof.cli import main
-from kvproof.gate.gate import PROFILES, Profile
+from kvproof.gate.plan import PROFILES, Profile
 PROFILES["pr"] = Profile(examples=20, programs=60, scheduler_programs=20)
 main(["gate", "--json"])
 """
 SETTINGS = f"""[tool.kvproof]
-subjects = ["vllm=={RELEASES[-1]}"]
+subjects = ["vllm=={NEWEST.version}"]
 canaries = ["reference:eager"]
 """
 STAGES = {"table", "proofs", "canary", "predicted", "corpus", "lockstep", "search", "scheduler"}
@@ -110,7 +111,7 @@ def test_no_code_is_taken_from_the_clone(installed: Installed) -> None:
 
 
 def test_table_runs_from_an_empty_folder(installed: Installed) -> None:
-    shown = installed.run("kvproof", "table", "--subject", f"vllm=={RELEASES[-1]}", "--json")
+    shown = installed.run("kvproof", "table", "--subject", f"vllm=={NEWEST.version}", "--json")
     assert shown.returncode == 0, shown.stderr
     assert len(json.loads(shown.stdout)["rows"]) == 10
 
@@ -124,7 +125,7 @@ def test_search_finds_the_defect_of_a_reference_from_an_empty_folder(installed: 
 @pytest.mark.parametrize("level", ["manager", "scheduler"])
 def test_search_runs_a_release_from_an_empty_folder(installed: Installed, level: str) -> None:
     command = f"search --level {level} --rule I4 --seed 3 --max-examples 20 --json"
-    found = installed.run("kvproof", *command.split(), "--subject", f"vllm=={RELEASES[-1]}")
+    found = installed.run("kvproof", *command.split(), "--subject", f"vllm=={NEWEST.version}")
     assert (found.returncode, json.loads(found.stdout)["verdict"]) == (0, "clean"), found.stderr
 
 

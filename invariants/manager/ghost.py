@@ -83,7 +83,7 @@ class Ghost:
     def advance(
         self, before: Snapshot, action: Action, response: Response, after: Snapshot
     ) -> None:
-        """Follow one action; reads are checked afterwards, see ``invariants.contents``."""
+        """Follow one action; reads are checked afterwards, see ``invariants.manager.contents``."""
         for event in response:
             if isinstance(event, Arrived) and isinstance(action, Arrive):
                 stream = Stream(event.request, action.family, action.shared, action.salt)

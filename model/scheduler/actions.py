@@ -1,4 +1,4 @@
-"""What can happen to a serving engine, one small record each.
+"""What can happen to an engine, one small record each.
 
 Indices are taken modulo what is live, and an action that could not be taken now is idle: so
 deleting any action from a program leaves a valid program.

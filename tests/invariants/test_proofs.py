@@ -391,7 +391,7 @@ def _was_refused(trace: Trace) -> bool:
 
 @pytest.mark.parametrize(("blocks", "breaks"), [(9, True), (10, False)])
 def test_the_stall_is_what_rule_i16_sees(blocks: int, breaks: bool) -> None:
-    """``invariants.admission_rules.progress_alone`` and the least pool agree."""
+    """``invariants.manager.admission.progress_alone`` and the least pool agree."""
     dialect, program = DIALECTS["vllm-0.33.0"], k5_program(blocks)
     session = Session(program.configuration, ReferenceAllocator(program.configuration, dialect))
     judge = Judge(program.configuration, dialect)
