@@ -1,7 +1,7 @@
 """A program: a configuration and the actions to take on it, as data and as JSON, at any level."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 Level = Literal["manager", "scheduler"]
@@ -72,3 +72,13 @@ def program_to_json(program: AnyProgram) -> dict[str, Json]:
 def action_to_json(action: Any) -> dict[str, Json]:
     """An action of any level by its name and fields."""
     return {"action": type(action).__name__, **asdict(action)}
+
+
+def call_of(action: Any) -> str:
+    """An action of any level as it is written in Python, without what is default."""
+    given = [
+        f"{field.name}={getattr(action, field.name)}"
+        for field in fields(action)
+        if getattr(action, field.name) != field.default
+    ]
+    return f"{type(action).__name__}({', '.join(given)})"

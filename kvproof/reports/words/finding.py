@@ -16,25 +16,23 @@ from rich.table import Table
 from rich.text import Text
 
 from invariants.violation import Violation
-from kvproof.reports.words.calls import call_of
-from model.program import AnyProgram
+from model.program import AnyProgram, call_of
+from model.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a level brings. ``Any`` is an action, a response, a configuration, a trace of it."""
+    """What a level brings. ``Any`` is an action, a response, a configuration of it."""
 
     describe_action: Callable[[Any, Any], str]
     """The calls that an action came to, with their results."""
+    style: Callable[[Any], str]
+    """The colour of an answer: dim where nothing could happen, red where something was raised."""
     describe_configuration: Callable[[Any], str]
     """The settings that matter and are not at their defaults, sizes always."""
-    responses: Callable[[Any], Sequence[Any]]
-    """What a trace holds of answers."""
-    ending: Callable[[Any], str]
-    """How a trace ended at the action to which there is no answer."""
-    afterwards: Callable[[Sequence[Any]], Sequence[Text]]
+    afterwards: Callable[[Sequence[Trace]], Sequence[Text]]
     """What was done after the last action, a line each."""
-    extras: Callable[[Sequence[Any], int], Sequence[RenderableType]]
+    extras: Callable[[Sequence[Trace], int], Sequence[RenderableType]]
     """What else is shown of traces and the failing step, below the steps."""
 
 
@@ -43,7 +41,7 @@ def describe_finding(
     violation: Violation,
     sentence: str,
     program: AnyProgram,
-    traces: Sequence[Any] = (),
+    traces: Sequence[Trace] = (),
     *,
     seed: int | None = None,
     versions: Sequence[str] = (),
@@ -80,13 +78,13 @@ def _ordinal(number: int) -> str:
     return f"{number}{'th' if teens else endings.get(number % 10, 'th')}"
 
 
-def _replay(case_file: str, traces: Sequence[Any]) -> str:
+def _replay(case_file: str, traces: Sequence[Trace]) -> str:
     subject = ["--subject", traces[-1].subject] if traces else []
     return shlex.join(["kvproof", "replay", case_file, *subject])
 
 
 def _steps_table(
-    words: Words, program: AnyProgram, traces: Sequence[Any], failing: int
+    words: Words, program: AnyProgram, traces: Sequence[Trace], failing: int
 ) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right")
@@ -100,26 +98,32 @@ def _steps_table(
     return table
 
 
-def _step(words: Words, action: Any, traces: Sequence[Any], index: int) -> RenderableType:
+def _step(words: Words, action: Any, traces: Sequence[Trace], index: int) -> RenderableType:
     """One line where all subjects answered alike, else one line for each."""
-    told = [_answered(words, action, trace, index) for trace in traces] or [call_of(action)]
-    if len(set(told)) == 1:
-        return styled(told[0])
-    return Group(*(styled(f"{t.subject}: {line}") for t, line in zip(traces, told, strict=True)))
+    told = [_answered(words, action, trace, index) for trace in traces] or [Text(call_of(action))]
+    if len({line.plain for line in told}) == 1:
+        return told[0]
+    named = zip(traces, told, strict=True)
+    return Group(*(Text(f"{trace.subject}: {line.plain}", line.style) for trace, line in named))
 
 
-def _answered(words: Words, action: Any, trace: Any, index: int) -> str:
-    responses = words.responses(trace)
-    if index < len(responses):
-        return words.describe_action(action, responses[index])
-    return f"{call_of(action)} → {words.ending(trace)}"
+def _answered(words: Words, action: Any, trace: Trace, index: int) -> Text:
+    if index < len(trace.steps):
+        response = trace.steps[index].response
+        return Text(words.describe_action(action, response), words.style(response))
+    red = trace.ending in ("raised", "crashed", "hung", "error") or _raised(trace) is not None
+    return Text(f"{call_of(action)} → {how_it_ended(trace)}", "red" if red else "")
 
 
-def styled(line: str) -> Text:
-    if line.endswith(": not possible now"):
-        return Text(line, "dim")
-    bad = any(word in line for word in ("→ raised", "→ crashed", "→ hung", "→ error"))
-    return Text(line, "red" if bad else "")
+def how_it_ended(trace: Trace) -> str:
+    """At the action to which there is no answer."""
+    raised = _raised(trace)
+    return trace.ending if raised is None else f"raised {raised}"
+
+
+def _raised(trace: Trace) -> str | None:
+    """What an engine raised that is judged where it runs."""
+    return last_line(trace.failure) if trace.ending == "violated" else None
 
 
 def last_line(failure: str | None) -> str | None:

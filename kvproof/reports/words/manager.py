@@ -9,9 +9,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kvproof.reports.words.calls import call_of, counted
 from kvproof.reports.words.finding import Words, last_line
-from kvproof.reports.words.state import differing_parts, group_names, listed
+from kvproof.reports.words.numbers import counted, listed
+from kvproof.reports.words.state import differing_parts, group_names
 from model.manager.actions import Action, Admit, Extend
 from model.manager.configuration import Configuration
 from model.manager.events import (
@@ -35,6 +35,7 @@ from model.manager.events import (
     StepEnded,
     TransfersCompleted,
 )
+from model.program import call_of
 from model.snapshot import Snapshot
 from model.trace import Trace
 
@@ -123,6 +124,12 @@ def _promised(promised: Sequence[int]) -> str:
     return f"promised {counted(promised[-1] if promised else 0, 'block')}"
 
 
+def _style(response: Response) -> str:
+    if response == IDLE:
+        return "dim"
+    return "red" if any(isinstance(event, Raised) for event in response) else ""
+
+
 # A finding
 
 
@@ -168,9 +175,8 @@ def _snapshot_at(trace: Trace, index: int) -> Snapshot | None:
 
 MANAGER_WORDS = Words(
     describe_action=describe_action,
+    style=_style,
     describe_configuration=describe_configuration,
-    responses=lambda trace: [step.response for step in trace.steps],
-    ending=lambda trace: str(trace.ending),
     afterwards=lambda _: (),
     extras=_failures_and_changes,
 )

@@ -7,8 +7,9 @@ from dataclasses import fields
 
 from rich.text import Text
 
-from kvproof.reports.words.calls import call_of, counted
-from kvproof.reports.words.finding import Words, last_line
+from kvproof.reports.words.finding import Words, how_it_ended
+from kvproof.reports.words.numbers import counted
+from model.program import call_of
 from model.scheduler.actions import Action, Arrive
 from model.scheduler.events import (
     IDLE,
@@ -123,18 +124,12 @@ def describe_setup(setup: SchedulerSetup) -> str:
     return ", ".join(told)
 
 
-def _end(trace: Trace) -> str:
-    """How the trace ended at the action to which there is no answer."""
-    raised = last_line(trace.failure) if trace.ending == "violated" else None
-    return f"raised {raised}" if raised else trace.ending
-
-
 def _afterwards(traces: Sequence[Trace]) -> list[Text]:
     told = [Text("then everything that is pending is completed, and steps go on:")]
     for trace in traces:
         drained = [step.response for step in trace.steps[len(trace.program.actions) :]]
         told += map(Text, _drained(drained))
-        told += [Text(f"a step {_end(trace)}", "red")] if trace.failure else []
+        told += [Text(f"a step {how_it_ended(trace)}", "red")] if trace.failure else []
     return told
 
 
@@ -148,9 +143,8 @@ def _drained(responses: Sequence[Response]) -> Iterator[str]:
 
 SCHEDULER_WORDS = Words(
     describe_action=describe_action,
+    style=lambda response: "dim" if response == IDLE else "",
     describe_configuration=describe_setup,
-    responses=lambda trace: [step.response for step in trace.steps],
-    ending=_end,
     afterwards=_afterwards,
     extras=lambda *_: (),
 )

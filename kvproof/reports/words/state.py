@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
+from kvproof.reports.words.numbers import listed
 from model.request import Status
 from model.snapshot import PoolState, RequestState, Snapshot
 
@@ -96,7 +97,3 @@ def group_names(groups: int) -> tuple[str, ...]:
     pairs = (groups - 2) // 2
     numbers = [""] if pairs == 1 else [f" {n}" for n in range(pairs)]
     return ("host", "indexer", *(f"{kind}{n}" for kind in ("resident", "hot") for n in numbers))
-
-
-def listed(numbers: Iterable[object]) -> str:
-    return f"[{' '.join(map(str, numbers))}]"

@@ -31,7 +31,6 @@ from kvproof.gate.settings import OWN_CORPUS, Settings
 from kvproof.levels.scheduler import SchedulerExaminer, digests_of, modes_of
 from kvproof.reports.as_json import outcome_json
 from kvproof.reports.terminal import show_outcome
-from kvproof.reports.words.calls import call_of
 from kvproof.reports.words.finding import describe_finding
 from kvproof.reports.words.gate import details_of
 from kvproof.reports.words.scheduler import SCHEDULER_WORDS, describe_action
@@ -44,7 +43,7 @@ from kvproof.subjects.names import has_level, open_subject
 from kvproof.subjects.subject import Subject
 from kvproof.subjects.worker import EngineSubject
 from model.events import PlainResponse
-from model.program import Program, program_to_json
+from model.program import Program, call_of, program_to_json
 from model.releases import DIALECTS
 from model.scheduler.actions import (
     Abort,

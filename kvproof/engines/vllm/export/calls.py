@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvproof.engines.vllm.export.layout import Code, argument, call, quoted, ranges
-from kvproof.reports.words.calls import call_of
 from model.allocator import Allocation, Rows
 from model.dialect import Dialect
 from model.holding import Hit
@@ -21,6 +20,7 @@ from model.manager.configuration import Configuration
 from model.manager.events import IDLE, Response
 from model.manager.program import ManagerProgram
 from model.manager.session import Session
+from model.program import call_of
 from model.reference import ReferenceAllocator
 from model.release import PoppedBlocks
 from model.request import Request
