@@ -15,7 +15,7 @@ LAYERS = ("model", "invariants", "specs", "kvproof")
 LIBRARIES = {
     "model": set[str](),
     "invariants": {"z3", "crosshair", "deal", "icontract"},
-    "specs": {"hypothesis", "cattrs"},
+    "specs": {"hypothesis", "cattrs", "packaging"},
 }
 """What a layer may import beside the standard library. kvproof may import anything."""
 ENGINE = ("vllm", "torch")

@@ -11,7 +11,7 @@ from invariants.conformance.reading import CallLogError
 from invariants.conformance.records import Call, Scheduled, Step
 from invariants.conformance.scope import BeyondModelError, configuration_of
 from invariants.conformance.wording import wording
-from invariants.violation import Violation
+from invariants.violation import Cause, Violation
 from model.dialect import Dialect
 
 
@@ -22,6 +22,7 @@ class CallFinding:
     rule: str
     line: int
     call: str
+    cause: Cause
     evidence: tuple[str, ...]
     known: str | None = None
 
@@ -45,6 +46,8 @@ class Checked:
     """Why the log could not be followed to its end, with the line."""
     torn: int | None = None
     """A last line that was not written to its end."""
+    notes: tuple[str, ...] = ()
+    """What a reader has to know of the release that wrote the log."""
 
     @property
     def verdict(self) -> str:
@@ -87,7 +90,7 @@ def _check_call(
             violations += judge.progress(call)
         played = mirror.answer(call)
     except DifferenceError as error:
-        _add(result, CallFinding("lockstep", number, wording(call), (str(error),)))
+        _add(result, CallFinding("lockstep", number, wording(call), Cause.DIFFERS, (str(error),)))
         return False
     except BeyondModelError as error:
         result.ended = f"line {number}: the model ends here: {error}"
@@ -110,7 +113,10 @@ def _report(result: Checked, number: int, call: Call, violation: Violation) -> N
     if violation.known is not None:
         result.known[violation.known] += 1
     else:
-        _add(result, CallFinding(violation.rule, number, wording(call), violation.evidence))
+        _add(
+            result,
+            CallFinding(violation.rule, number, wording(call), violation.cause, violation.evidence),
+        )
 
 
 def _add(result: Checked, finding: CallFinding) -> None:

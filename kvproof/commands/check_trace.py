@@ -1,5 +1,6 @@
 """``kvproof check-trace``: judge a call log that the recorder wrote in a live vLLM."""
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -14,28 +15,22 @@ from kvproof.commands.options import DialectOption, JsonOption, OutOption, finis
 from kvproof.errors import CouldNotRun
 from kvproof.reports.checked import checked_json, show_checked
 from kvproof.search.findings import check_writable
-from kvproof.subjects.names import RELEASE_PREFIX, dialect_named
-from model.dialect import Dialect
-from model.releases import DIALECTS
+from kvproof.subjects.names import dialect_named
+from kvproof.subjects.rows import Compared, compared_as
 
 
-def dialect_of(header: Header, name: str | None) -> Dialect:
-    """The dialect of the release that wrote a log, or the one that was asked for."""
+def compared(header: Header, name: str | None) -> Compared:
+    """The dialect that was asked for, or that of the release that wrote a log."""
     if name is not None:
-        return dialect_named(name)
-    release = RELEASE_PREFIX + header.vllm.split("+")[0]
-    if release not in DIALECTS:
-        raise CouldNotRun(
-            f"the log is of vLLM {header.vllm}, whose dialect is not known: choose one with "
-            f"--dialect ({', '.join(DIALECTS)})"
-        )
-    return DIALECTS[release]
+        return Compared(dialect_named(name))
+    return compared_as(f"vllm=={header.vllm}", header.vllm)
 
 
 def check_log(path: Path, dialect: str | None, rules: bool = True) -> Checked:
     """Raises CouldNotRun for what is no log."""
     try:
-        return check(path, dialect_of(CallLog(path).header(), dialect), rules)
+        under = compared(CallLog(path).header(), dialect)
+        return replace(check(path, under.dialect, rules), notes=under.notes)
     except CallLogError as error:
         raise CouldNotRun(str(error)) from error
 

@@ -149,6 +149,7 @@ def diff_command(
             outcome = soak(examiner, number, programs, time, progress=progress)
         outcome.subject = f"{first.name} {second.name}"
         outcome.other = "each other"
+        outcome.notes = (*first.notes, *second.notes)
         conclude(outcome, folder, json_output, second.name)
 
 

@@ -17,4 +17,10 @@ def table_command(
     with ExitStack() as stack:
         opened = [stack.enter_context(open_subject(name, load=load)) for name in names]
         cells = measure(opened)
-    finish("clean", json_output, lambda: table_json(cells), lambda out: show_table(out, cells))
+        notes = [note for each in opened for note in each.notes]
+    finish(
+        "clean",
+        json_output,
+        lambda: table_json(cells, notes),
+        lambda console: show_table(console, cells, notes),
+    )

@@ -47,6 +47,8 @@ Observer = Callable[[GateEvent], None]
 class GateResult:
     stages: tuple[StageEnded, ...]
     seconds: float
+    notes: tuple[str, ...] = ()
+    """What a reader has to know of the subjects."""
 
     @property
     def verdict(self) -> Verdict:

@@ -17,7 +17,7 @@ from kvproof.gate.events import (
 from kvproof.gate.plan import Plan
 from kvproof.gate.results import NotRun, StageResult
 from kvproof.search.hunt import Outcome
-from kvproof.subjects.names import has_level
+from kvproof.subjects.names import has_level, notes_on
 from specs.casefile import CaseFileError
 
 
@@ -67,7 +67,9 @@ def run_gate(plan: Plan, observe: Observer = unseen) -> GateResult:
         observe(StageStarted(stage.name, stage.subject))
         ended.append(_run(stage, plan, observe))
         observe(ended[-1])
-    return GateResult(tuple(ended), time.monotonic() - started)
+    subjects = (*plan.settings.canaries, *plan.settings.subjects)
+    notes = tuple(note for name in subjects for note in notes_on(name))
+    return GateResult(tuple(ended), time.monotonic() - started, notes)
 
 
 def _run(stage: Stage, plan: Plan, observe: Observer) -> StageEnded:

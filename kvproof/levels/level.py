@@ -53,6 +53,9 @@ class Named(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
 
 class Examining(Protocol):
     """Examines programs of one level on one subject. ``Any`` is a program of that level."""

@@ -37,6 +37,7 @@ def outcome_json(outcome: Outcome, traces: dict[str, Path]) -> dict[str, Any]:
         "refused": dict(outcome.refused),
         "unrepeated": dict(outcome.unrepeated),
         "stopped": outcome.stopped,
+        "notes": list(outcome.notes),
     }
 
 
@@ -50,12 +51,14 @@ def _finding_json(finding: Finding, trace: Path | None) -> dict[str, Any]:
         "first_bad_step": finding.violation.step,
         "evidence": list(finding.violation.evidence),
         "known": finding.violation.known,
+        "cause": finding.violation.cause,
         "trace": None if trace is None else str(trace),
     }
 
 
-def table_json(table: dict[int, dict[str, str]]) -> dict[str, Any]:
-    return {"rows": [{"free_blocks": free, "cells": cells} for free, cells in table.items()]}
+def table_json(table: dict[int, dict[str, str]], notes: Sequence[str] = ()) -> dict[str, Any]:
+    rows = [{"free_blocks": free, "cells": cells} for free, cells in table.items()]
+    return {"rows": rows, "notes": list(notes)}
 
 
 def replay_json(replayed: Sequence[Replayed]) -> dict[str, Any]:
@@ -70,7 +73,8 @@ def replay_json(replayed: Sequence[Replayed]) -> dict[str, Any]:
                 "why": entry.why,
             }
             for entry in replayed
-        ]
+        ],
+        "notes": list(dict.fromkeys(note for entry in replayed for note in entry.notes)),
     }
 
 
@@ -113,4 +117,5 @@ def gate_json(result: GateResult) -> dict[str, Any]:
             }
             for stage in result.stages
         ],
+        "notes": list(result.notes),
     }

@@ -24,6 +24,7 @@ def checked_json(result: Checked, rules: bool, saved: dict[str, Path]) -> dict[s
         "not_judged": result.waived,
         "ended": result.ended,
         "torn_line": result.torn,
+        "notes": list(result.notes),
     }
 
 
@@ -33,6 +34,7 @@ def _finding_json(finding: CallFinding, saved: dict[str, Path]) -> dict[str, Any
         "line": finding.line,
         "call": finding.call,
         "evidence": list(finding.evidence),
+        "cause": finding.cause,
         "log": str(saved[finding.rule]) if finding.rule in saved else None,
     }
 
@@ -61,7 +63,8 @@ def _show_finding(
 
 
 def _notes(result: Checked, rules: bool) -> list[tuple[str, str]]:
-    notes = [(f"not judged: {rule}: {why}", "dim") for rule, why in result.waived.items()]
+    notes = [(note, "yellow") for note in result.notes]
+    notes += [(f"not judged: {rule}: {why}", "dim") for rule, why in result.waived.items()]
     notes += [(f"known defect {d}, seen {n} times", "yellow") for d, n in result.known.items()]
     if not rules:
         notes.append(("not judged: all rules, as asked for", "dim"))

@@ -1,6 +1,6 @@
 """What people read: tables and findings, on a rich console."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -23,6 +23,7 @@ from kvproof.theorems.proofs import Proofs
 def show_outcome(console: Console, outcome: Outcome, traces: dict[str, Path]) -> None:
     for finding in outcome.findings:
         show_finding(console, finding, outcome, traces.get(finding.violation.rule))
+    show_notes(console, outcome.notes)
     notes = [
         *((f"not judged: {rule}: {why}", "dim") for rule, why in outcome.waived.items()),
         *((f"known defect {d}, seen {n} times", "yellow") for d, n in outcome.known.items()),
@@ -45,6 +46,12 @@ def show_outcome(console: Console, outcome: Outcome, traces: dict[str, Path]) ->
     for note, style in notes:
         console.print(Text(note, style), soft_wrap=True)
     console.print(_summary(outcome), soft_wrap=True)
+
+
+def show_notes(console: Console, notes: Iterable[str]) -> None:
+    """What a reader has to know of the subjects, each thing once."""
+    for note in dict.fromkeys(notes):
+        console.print(Text(note, "yellow"), soft_wrap=True)
 
 
 def _summary(outcome: Outcome) -> Text:
@@ -80,7 +87,10 @@ def show_finding(
     console.print()
 
 
-def show_table(console: Console, table: dict[int, dict[str, str]]) -> None:
+def show_table(
+    console: Console, table: dict[int, dict[str, str]], notes: Sequence[str] = ()
+) -> None:
+    show_notes(console, notes)
     shown = Table("free blocks")
     for name in next(iter(table.values())):
         shown.add_column(Text(name))
@@ -90,6 +100,7 @@ def show_table(console: Console, table: dict[int, dict[str, str]]) -> None:
 
 
 def show_replayed(console: Console, replayed: Sequence[Replayed]) -> None:
+    show_notes(console, (note for entry in replayed for note in entry.notes))
     for entry in replayed:
         surprising = entry.expected is not None and not entry.as_expected
         expected = f", expected {entry.expected}" if surprising else ""
@@ -130,6 +141,7 @@ def show_proofs(console: Console, proofs: Proofs) -> None:
 
 
 def show_gate(console: Console, result: GateResult) -> None:
+    show_notes(console, result.notes)
     shown = Table("stage", "subject", "verdict", "seconds", "details")
     for stage in result.stages:
         verdict = Text(stage.verdict, STYLES[stage.verdict])

@@ -152,6 +152,7 @@ def _trace_of(instance: Instance, violation: Violation, program: ManagerProgram)
         instance.dialect.name,
         None,
         VERSION,
+        violation.cause,
     )
     about = f"{violation.rule} broken by {subject}, in the fewest actions: {headline(violation)}"
     return CaseFile(FORMAT, about, program, found, None)

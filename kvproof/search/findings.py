@@ -32,6 +32,7 @@ def trace_of(finding: Finding, outcome: Outcome, subject: str) -> CaseFile:
         dialect=outcome.dialect,
         seed=outcome.seed,
         kvproof=VERSION,
+        cause=violation.cause,
     )
     about = f"{violation.rule} broken by {outcome.subject}{known}: {headline(violation)}"
     return CaseFile(FORMAT, about, program, found, None, finding.digests)

@@ -85,6 +85,8 @@ class Outcome:
     outside killed or stopped the worker. Reported, and no reason for red."""
     goals: Counter[str] = field(default_factory=Counter)
     unmet: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What a reader has to know of the subject."""
     waived: dict[str, str] = field(default_factory=dict)
     """Rules that the dialect breaks by design, with the reason."""
     refused: Counter[str] = field(default_factory=Counter)
@@ -206,6 +208,7 @@ def start_hunt(
 ) -> Hunt:
     outcome = Outcome(examiner.subject.name, examiner.dialect.name, run_seed, examiner.level)
     outcome.waived = dict(examiner.waived)
+    outcome.notes = examiner.subject.notes
     deadline = None if seconds is None else time.monotonic() + seconds
     return Hunt(examiner, outcome, only, deadline, limit, step_limit)
 

@@ -1,5 +1,6 @@
 """Replay: run a trace file on a subject, and say whether it still fails."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,10 @@ from model.manager.events import Response, StepEnded, plain
 from model.releases import DIALECTS
 from model.startup import below_minimum
 from specs.casefile import CaseFile
+from specs.expectations import Expected, expected, named
 
 Result = Literal["FIXED", "FAILED", "ERROR"]
+OUTCOMES: dict[Expected, Result] = {"fails": "FAILED", "passes": "FIXED"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Replayed:
     """The known defect of the subject's release that the trace shows, if it is one."""
     starts: bool = True
     """Whether the subject would start with the trace's configuration at all."""
+    notes: tuple[str, ...] = ()
+    """What a reader has to know of the subject."""
 
     @property
     def as_expected(self) -> bool:
@@ -50,18 +55,16 @@ class Replayed:
 
 def subjects_of(trace: CaseFile) -> tuple[str, ...]:
     """The subjects that a trace itself names."""
-    named: tuple[str, ...] = (trace.found.subject,) if trace.found is not None else ()
     if trace.expect is not None:
-        named = (*trace.expect.fails, *trace.expect.passes)
-    return named
+        return named((*trace.expect.fails, *trace.expect.passes))
+    return (trace.found.subject,) if trace.found is not None else ()
 
 
 def expected_of(trace: CaseFile, subject: str) -> Result | None:
     if trace.expect is None:
         return None
-    if subject in trace.expect.fails:
-        return "FAILED"
-    return "FIXED" if subject in trace.expect.passes else None
+    said = expected(trace.expect, subject)
+    return None if said is None else OUTCOMES[said]
 
 
 def rule_of(trace: CaseFile) -> str | None:
@@ -74,6 +77,11 @@ def rule_of(trace: CaseFile) -> str | None:
 def replay(path: Path, trace: CaseFile, subject: Subject, dialect_name: str | None) -> Replayed:
     """Run a trace on a subject."""
     dialect = _dialect(trace, subject, dialect_name)
+    notes = subject.notes if dialect == subject.dialect else ()
+    return dataclasses.replace(_replay(path, trace, subject, dialect), notes=notes)
+
+
+def _replay(path: Path, trace: CaseFile, subject: Subject, dialect: Dialect) -> Replayed:
     too_small = below_minimum(trace.program.configuration, dialect)
     if too_small:
         return _not_started(path, trace, subject.name, too_small)
@@ -87,6 +95,10 @@ def replay(path: Path, trace: CaseFile, subject: Subject, dialect_name: str | No
 
 def replay_scheduler(path: Path, trace: CaseFile, subject: Subject) -> Replayed:
     """Run a trace of whole engine steps on an engine."""
+    return dataclasses.replace(_replay_scheduler(path, trace, subject), notes=subject.notes)
+
+
+def _replay_scheduler(path: Path, trace: CaseFile, subject: Subject) -> Replayed:
     examiner = SchedulerExaminer(subject, watch_goals=False, digests=True)
     try:
         result = _examined(examiner, trace)

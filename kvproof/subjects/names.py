@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from packaging.version import Version
-
 from kvproof.engines.vllm.engine import Engine, provision_checkout, provision_release
 from kvproof.engines.vllm.environment import Load
 from kvproof.errors import CouldNotRun
@@ -19,14 +17,12 @@ from kvproof.subjects.grammar import (
     parse_name,
 )
 from kvproof.subjects.reference import ReferenceSubject
+from kvproof.subjects.rows import Compared, compared_as
 from kvproof.subjects.subject import Subject
 from kvproof.subjects.worker import PROGRAM_SECONDS, EngineSubject
 from model.dialect import Dialect
 from model.program import Level
 from model.releases import DIALECTS
-
-RELEASE_PREFIX = "vllm-"
-"""Dialects of releases are named so, with the version."""
 
 
 def open_subject(
@@ -47,8 +43,11 @@ def open_subject(
     compared_with = None if dialect is None else dialect_named(dialect)
     form, alias = _form(name)
     if not isinstance(form, ReferenceName):
-        engine, own = _engine(form, alias, load)
-        return EngineSubject(engine, level, compared_with or own, timeout, shadow)
+        engine = _engine(form, alias, load)
+        compared = _compared(form, engine.name)
+        if compared_with is not None:
+            compared = Compared(compared_with)
+        return EngineSubject(engine, level, compared.dialect, timeout, shadow, compared.notes)
     if level not in ReferenceSubject.levels:
         raise CouldNotRun(
             f"{name} has no {level}: the reference is a model of the allocator; "
@@ -75,22 +74,17 @@ def dialect_named(name: str) -> Dialect:
     return DIALECTS[name]
 
 
-def dialect_of_release(version: str) -> Dialect:
-    """The dialect of that release; of an unknown one, that of the newest release."""
-    return _release_dialects().get(Version(version), newest_dialect())
+def notes_on(name: str) -> tuple[str, ...]:
+    """What a reader of any result on that subject has to know; nothing of one that has no form."""
+    try:
+        form, alias = _form(name)
+    except CouldNotRun:
+        return ()
+    return () if isinstance(form, ReferenceName) else _compared(form, alias or name).notes
 
 
-def newest_dialect() -> Dialect:
-    """The dialect of the newest release: what a checkout is most likely to speak."""
-    return max(_release_dialects().items())[1]
-
-
-def _release_dialects() -> dict[Version, Dialect]:
-    return {
-        Version(name.removeprefix(RELEASE_PREFIX)): dialect
-        for name, dialect in DIALECTS.items()
-        if name.startswith(RELEASE_PREFIX)
-    }
+def _compared(form: ReleaseName | CheckoutName, name: str) -> Compared:
+    return compared_as(name, form.version if isinstance(form, ReleaseName) else None)
 
 
 def _form(name: str) -> tuple[SubjectName, str | None]:
@@ -105,15 +99,13 @@ def _form(name: str) -> tuple[SubjectName, str | None]:
     return form, name
 
 
-def _engine(
-    form: ReleaseName | CheckoutName, alias: str | None, load: Load
-) -> tuple[Engine, Dialect]:
-    """The engine, ready to be started, and its dialect; raises ``CouldNotRun``."""
+def _engine(form: ReleaseName | CheckoutName, alias: str | None, load: Load) -> Engine:
+    """The engine, ready to be started; raises ``CouldNotRun``."""
     if isinstance(form, ReleaseName):
-        engine, dialect = provision_release(form.version, load), dialect_of_release(form.version)
+        engine = provision_release(form.version, load)
     else:
-        engine, dialect = provision_checkout(form.path, load), newest_dialect()
-    return replace(engine, name=alias or engine.name), dialect
+        engine = provision_checkout(form.path, load)
+    return replace(engine, name=alias or engine.name)
 
 
 def _unknown(name: str, registered: dict[str, str]) -> CouldNotRun:

@@ -34,6 +34,10 @@ class ReferenceSubject:
     def level(self) -> Level:
         return self.levels[0]
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
     def run(self, program: AnyProgram, detail: Detail = "digests") -> Trace:
         started = time.perf_counter()
         allocator = ReferenceAllocator(program.configuration, self.runs_as)

@@ -34,6 +34,10 @@ class Subject(Protocol):
     def dialect(self) -> Dialect:
         """The dialect that it is compared with: its own, or the one that the user named."""
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of any result has to know: that it is compared under another's row."""
+
     def run(self, program: AnyProgram, detail: Detail = "digests") -> Trace:
         """Run one program. Whatever the implementation does, the answer is a trace.
 

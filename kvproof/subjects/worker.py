@@ -38,8 +38,10 @@ class EngineSubject:
         dialect: Dialect,
         timeout: float = PROGRAM_SECONDS,
         shadow: bool = True,
+        notes: tuple[str, ...] = (),
     ) -> None:
         self.name = engine.name
+        self.notes = notes
         self.level = level
         self.dialect = dialect
         self._wire = WIRES[level]

@@ -27,12 +27,13 @@ from specs import casefile as traces
 from specs.casefile import (
     CaseFile,
     CaseFileError,
-    Expectation,
     Found,
     format_case,
     read_case,
     write_case,
 )
+from specs.expectations import Expectation
+from specs.expectations import named as subjects_named
 
 TRACE = CaseFile(
     format=1,
@@ -155,6 +156,9 @@ PLACES: list[tuple[Path_, Any, str]] = [
     (("found", "step"), None, "found.step: null is not a whole number"),
     (("found", "evidence"), "text", 'found.evidence: "text" is not a list'),
     (("found", "evidence", 1), 2, "found.evidence[1]: 2 is not a text"),
+    (("found", "cause"), "bad-luck", 'found.cause: "bad-luck" is no cause of a violation'),
+    (("expect", "fails", 0), "vllm>=zero", "expect.fails[0]: 'vllm>=zero' is no range"),
+    (("expect", "fails", 0), "vllm>0.31", "expect.passes: 'vllm==0.33.0' cannot both fail and"),
     (("expect", "passes"), {"a": 1}, "expect.passes: an object is not a list"),
     (("expect", "fail"), [], 'expect: unknown key "fail" (known: rule, fails, passes)'),
     (ACTIONS, {}, "program.actions: an object is not a list"),
@@ -460,7 +464,7 @@ def test_every_engine_that_a_file_of_the_corpus_names_starts_with_its_configurat
         return  # of these none is read that no engine starts with
     named = {
         name.replace("reference:", "").replace("vllm==", "vllm-")
-        for name in (*trace.expect.fails, *trace.expect.passes)
+        for name in subjects_named((*trace.expect.fails, *trace.expect.passes))
     }
     configuration = trace.program.configuration
     assert {below_minimum(configuration, DIALECTS[name]) for name in named} == {None}

@@ -15,7 +15,7 @@ from invariants.conformance.check import check
 from invariants.conformance.reading import CallLogError, read_call
 from invariants.conformance.wording import wording
 from kvproof.cli import run
-from model.releases import DIALECTS
+from model.releases import DIALECTS, NEWEST
 
 RUNS = 20
 Records = list[dict[str, Any]]
@@ -109,12 +109,15 @@ def test_a_finding_names_line_call_and_difference_and_leaves_the_log_up_to_it(
     assert f"line {place + 1}: allocate_slots(" in capsys.readouterr().out
 
 
-def test_a_dialect_can_be_chosen_and_an_unknown_release_asks_for_one(
+def test_a_dialect_can_be_chosen_and_a_release_without_a_row_is_judged_under_the_newest(
     records: Records, tmp_path: Path, capsys: Any
 ) -> None:
     records[0]["vllm"] = "0.99.0"
-    assert verdict_of(tmp_path, records) == 2
-    assert "--dialect" in capsys.readouterr().err
+    assert verdict_of(tmp_path, records) == 0
+    note = f"vllm==0.99.0 has no row in model/releases.py: compared under {NEWEST.dialect.name}"
+    assert note in capsys.readouterr().out
+    assert verdict_of(tmp_path, records, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == [note]
     assert verdict_of(tmp_path, records, "--dialect", "vllm-0.33.0") == 0
     assert verdict_of(tmp_path, records, "--dialect", "nonsense") == 2
     records[0]["vllm"] = "0.33.0+cu128"

@@ -28,7 +28,8 @@ from model.manager.program import ManagerProgram
 from model.program import Level
 from model.releases import DIALECTS
 from model.trace import Trace
-from specs.casefile import CaseFile, Expectation, Found, read_case
+from specs.casefile import CaseFile, Found, read_case
+from specs.expectations import Expectation
 
 K1 = OWN_CORPUS / "manager" / "k1-adoption-before-allocation.json"
 
@@ -151,6 +152,7 @@ class Dying:
     dies_in: Callable[[int], bool]
     name: str = "dying"
     level: Level = "manager"
+    notes: tuple[str, ...] = ()
     dialect: Dialect = DIALECTS["deferred"]
     runs: list[ManagerProgram] = field(default_factory=list)
 

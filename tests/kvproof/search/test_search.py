@@ -69,6 +69,7 @@ class FakeEngine:
     dialect: Dialect = NEWEST
     name: str = "fake"
     level: Level = "manager"
+    notes: tuple[str, ...] = ()
     programs: list[ManagerProgram] = field(default_factory=list)
 
     def run(self, program: ManagerProgram, detail: Detail = "digests") -> Trace:

@@ -17,7 +17,7 @@ import pytest
 from kvproof.engines.vllm.inside import loading as focused
 from kvproof.engines.vllm.release import release_source
 from kvproof.errors import CouldNotRun
-from kvproof.subjects.names import dialect_of_release, newest_dialect, open_subject
+from kvproof.subjects.names import open_subject
 from kvproof.subjects.reference import ReferenceSubject
 from kvproof.subjects.registry import (
     CONFIG_VARIABLE,
@@ -25,6 +25,7 @@ from kvproof.subjects.registry import (
     registered_subjects,
     remove_subject,
 )
+from kvproof.subjects.rows import compared_as
 from kvproof.subjects.subject import Subject
 from kvproof.subjects.worker import EngineSubject
 from model import reference as reference_module
@@ -35,6 +36,7 @@ from model.manager.events import Arrived
 from model.manager.program import ManagerProgram
 from model.program import Program
 from model.releases import DIALECTS
+from model.releases import NEWEST as NEWEST_ROW
 from model.snapshot import Snapshot, snapshot_from_json
 from model.trace import Trace
 from specs.manager.generator import draw_program
@@ -182,10 +184,12 @@ def copy_checkout(target: Path) -> Path:
 
 def test_a_checkout_with_one_changed_line_goes_another_way(tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "vllm-checkout")
-    programs = drawn(newest_dialect(), 10)
+    programs = drawn(NEWEST_ROW.dialect, 10)
     with open_subject(f"vllm@{checkout}") as unchanged, open_subject(NEWEST) as release:
         assert unchanged.name == f"vllm@{checkout}"
-        assert unchanged.dialect == newest_dialect()
+        assert unchanged.dialect == NEWEST_ROW.dialect
+        assert unchanged.notes[0].startswith(f"vllm@{checkout} has no row")
+        assert release.notes == ()
         expected = [outcome(trace) for trace in release.run_many(programs)]
         assert [outcome(trace) for trace in unchanged.run_many(programs)] == expected
 
@@ -219,12 +223,20 @@ def test_another_dialect_can_be_named_to_compare_with() -> None:
 
 @pytest.mark.parametrize(
     ("version", "dialect"),
-    [("0.30.0", "vllm-0.30.0"), ("0.31", "vllm-0.31.0"), ("0.99.1", "vllm-0.33.0")],
+    [("0.30.0", "vllm-0.30.0"), ("0.31", "vllm-0.31.0"), ("0.31.0+cu12", "vllm-0.31.0")],
 )
-def test_a_release_without_a_dialect_is_compared_with_the_newest(
-    version: str, dialect: str
-) -> None:
-    assert dialect_of_release(version).name == dialect
+def test_a_release_is_compared_under_its_own_row(version: str, dialect: str) -> None:
+    compared = compared_as("x", version)
+    assert (compared.dialect.name, compared.notes) == (dialect, ())
+
+
+@pytest.mark.parametrize("version", ["0.99.1", "0.33.1.dev5+g12", "unknown", None])
+def test_what_has_no_row_is_compared_under_the_newest_and_says_so(version: str | None) -> None:
+    compared = compared_as("vllm==9", version)
+    assert compared.dialect is NEWEST_ROW.dialect
+    newest = NEWEST_ROW.dialect.name
+    says = f"vllm==9 has no row in model/releases.py: compared under {newest}"
+    assert compared.notes == (says,)
 
 
 @pytest.mark.parametrize("name", ["", "vllm", "vllm==", "sglang==1.0", "reference:", "mine"])

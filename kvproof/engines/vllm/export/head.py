@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 
 from kvproof.engines.vllm.export.layout import plain
-from specs.casefile import CaseFile, Expectation, Found
+from specs.casefile import CaseFile, Found
+from specs.expectations import Expectation
 
 
 class ExportError(Exception):

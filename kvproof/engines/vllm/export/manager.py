@@ -12,6 +12,7 @@ from model.manager.configuration import Configuration
 from model.program import Program
 from model.releases import DIALECTS
 from specs.casefile import CaseFile
+from specs.expectations import named
 
 HARNESS = (
     "kvproof.engines.vllm.inside.groups",
@@ -54,7 +55,7 @@ def export_manager_test(case: CaseFile) -> str:
 def _dialect_of(case: CaseFile) -> Dialect:
     """The dialect in which it was found, or that of the first subject on which it fails."""
     names = [case.found.dialect] if case.found else []
-    for subject in case.expect.fails if case.expect else ():
+    for subject in named(case.expect.fails) if case.expect else ():
         names.append(subject.removeprefix("reference:").replace("==", "-"))
     for name in names:
         if name in DIALECTS:

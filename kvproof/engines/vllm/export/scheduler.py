@@ -15,6 +15,7 @@ from typing import Any
 
 from invariants.rules import sentence_of
 from invariants.scheduler.progress import patience
+from invariants.violation import Cause
 from kvproof.engines.vllm.export import scheduler_text as text
 from kvproof.engines.vllm.export import text as export_text
 from kvproof.engines.vllm.export.head import origin_of, rule_of
@@ -43,9 +44,6 @@ STATE_RULES = {rule: export_text.CHECKS[rule] for rule in ("I1", "I2", "I10", "I
 """Rules that the pools show after any call, with the predicate that judges it."""
 RULES = (*STATE_RULES, "I4", "I7", "I12", "I15", "I16", "I17", "I19", "crash")
 
-WRONG_TOKENS = "come next"
-"""In what is told of I7: a client got other tokens than it should, whatever blocks hold."""
-
 Flags = frozenset[str]
 
 
@@ -56,7 +54,7 @@ def export_scheduler_test(case: CaseFile) -> str:
         rule_of(case, RULES),
         about=case.about,
         step=case.found.step if case.found else None,
-        evidence=case.found.evidence if case.found else (),
+        cause=case.found.cause if case.found else None,
         origin=origin_of(case.found),
     )
 
@@ -67,7 +65,7 @@ def export_serving_test(
     *,
     about: str,
     step: int | None = None,
-    evidence: Sequence[str] = (),
+    cause: Cause | None = None,
     origin: str = "",
 ) -> str:
     """The text of a pytest file that fails where the program breaks one of ``RULES``.
@@ -80,7 +78,7 @@ def export_serving_test(
     if not drains and step is not None:
         actions = actions[: step + 1]
     program = Program(program.configuration, actions)
-    flags = _flags(program, rule, evidence, drains)
+    flags = _flags(program, rule, cause, drains)
     names = _names(program, rule) | {
         "about": textwrap.fill(plain(about), 96),
         "rule": textwrap.fill(f"{rule}: {sentence_of(rule, 'scheduler')}", 96),
@@ -106,14 +104,15 @@ def _parts(rule: str, flags: Flags) -> Iterator[str]:
 # What a file needs
 
 
-def _flags(program: SchedulerProgram, rule: str, evidence: Sequence[str], drains: bool) -> Flags:
+def _flags(program: SchedulerProgram, rule: str, cause: Cause | None, drains: bool) -> Flags:
     """The flags of the templates, by which a file has only what its program uses."""
     setup, actions = program.configuration, program.actions
     arrivals = [action for action in actions if isinstance(action, Arrive)]
     taken = {type(action) for action in actions}
     store = setup.external_store
     stored = [action for action in arrivals if store and action.stored]
-    contents = rule == "I7" and not (evidence and all(WRONG_TOKENS in said for said in evidence))
+    # Where a client got other tokens than it should, it matters little what blocks hold.
+    contents = rule == "I7" and cause is not Cause.WRONG_TOKENS
     flags = {
         setup.cache: True,
         "store": store,

@@ -21,7 +21,8 @@ from model.manager.configuration import Configuration
 from model.manager.program import ManagerProgram
 from model.program import Program
 from model.releases import DIALECTS
-from specs.casefile import CaseFile, Expectation, Found, read_case
+from specs.casefile import CaseFile, Found, read_case
+from specs.expectations import Expectation
 from specs.manager.generator import draw_program
 
 ROOT = Path(__file__).parents[4]

@@ -15,6 +15,7 @@ from typing import Any, get_args
 import pytest
 from door import OPEN_DOOR
 
+from invariants.violation import Cause
 from kvproof.engines.vllm.engine import provision_release
 from kvproof.engines.vllm.export.case import export_test
 from kvproof.engines.vllm.export.head import ExportError
@@ -33,7 +34,8 @@ from model.scheduler.actions import (
 from model.scheduler.minimum import minimum_pools
 from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import Cache, SchedulerSetup
-from specs.casefile import CaseFile, Expectation, Found
+from specs.casefile import CaseFile, Found
+from specs.expectations import Expectation
 
 RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
 
@@ -246,12 +248,11 @@ def test_what_comes_after_the_step_that_failed_is_left_out() -> None:
 
 
 def test_blocks_are_followed_only_where_the_finding_is_about_what_they_hold() -> None:
-    said = "request 0 is given tokens (5,), and (4,) come next"
-    wrong_tokens = export_serving_test(FAILED_LOAD, "I7", about="", evidence=(said,))
+    wrong_tokens = export_serving_test(FAILED_LOAD, "I7", about="", cause=Cause.WRONG_TOKENS)
     assert "class Memory" not in wrong_tokens
     assert "instead of {expected}" in wrong_tokens
-    for evidence in ((), ("request 0 reads page 2 of group 1 from block 0",)):
-        text = export_serving_test(FAILED_LOAD, "I7", about="", evidence=evidence)
+    for cause in (None, Cause.MISREAD):
+        text = export_serving_test(FAILED_LOAD, "I7", about="", cause=cause)
         assert "class Memory" in text
 
 
@@ -458,7 +459,7 @@ def compare(seed, lie, cache):
     if violation is None:
         return "clean", verdict(export_serving_test(program, "I7", about="")) is None
     text = export_serving_test(program, violation.rule, about="", step=violation.step,
-                               evidence=violation.evidence)
+                               cause=violation.cause)
     return violation.rule, isinstance(verdict(text), AssertionError)
 
 weak = kv_cache_utils.hash_block_tokens
