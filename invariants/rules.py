@@ -52,7 +52,9 @@ class Rule:
 
 
 AUDIT = "invariants/scheduler/audit.py"
-RUN = "invariants/scheduler/run.py"
+CONTENTS = "invariants/scheduler/contents.py"
+FENCES = "invariants/scheduler/fences.py"
+PREEMPTION = "invariants/scheduler/preemption.py"
 PROGRESS = "invariants/scheduler/progress.py"
 RAISED = "kvproof/engines/vllm/inside/scheduler_worker.py"
 
@@ -67,7 +69,8 @@ CATALOGUE: tuple[Rule, ...] = (
          (soundness,), scheduler=RAISED),
     Rule("I5", "A refused allocation changes nothing.", (refusal_changes_nothing,)),
     Rule("I6", "A request whose measured peak need fits is admitted.", (completeness,)),
-    Rule("I7", "A scheduled request reads what its own prefix wrote.", (reads,), scheduler=RUN),
+    Rule("I7", "A scheduled request reads what its own prefix wrote.", (reads,),
+         scheduler=CONTENTS),
     Rule("I8", "A page is unpinned and published only when its host copy is complete, and then "
          "it can be found.", (durability,)),
     Rule("I9", "When a watched block is handed out, all reading of it has stopped.", (reuse,)),
@@ -81,11 +84,12 @@ CATALOGUE: tuple[Rule, ...] = (
          scheduler=AUDIT),
     Rule("I14", "Every page has a host block.", (host_block_for_each_page,), of_state=True),
     Rule("I15", "Who writes a block is ordered after every step in flight that uses it.",
-         scheduler=RUN),
+         scheduler=FENCES),
     Rule("I16", "A request that was admitted and is alone is not refused its next tokens.",
          (progress_alone,), scheduler=PROGRESS, of_whole_steps="With finite work every request "
          "ends, and one that is alone is never preempted."),
-    Rule("I17", "A preemption leaves no debt and frees blocks, or is not done.", scheduler=RUN),
+    Rule("I17", "A preemption leaves no debt and frees blocks, or is not done.",
+         scheduler=PREEMPTION),
     Rule("I18", "The bookkeeping of a step is proportional to its new work."),
     Rule("I19", "No call of the allocator raises.", (never_raises,), scheduler=RAISED,
          of_whole_steps="No step of the scheduler raises."),
