@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,52 @@ def wrong_imports(file: str, source: str) -> list[str]:
         elif layer in LIBRARIES and top not in sys.stdlib_module_names | LIBRARIES[layer]:
             wrong.append(f"{file} imports {module}, a library that {layer} does without")
     return wrong
+
+
+def at_import(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports that run when a module is imported: in no function, and not for types alone."""
+    todo: list[ast.AST] = list(tree.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            todo += node.orelse
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            todo += ast.iter_child_nodes(node)
+
+
+def import_graph(files: Mapping[str, str]) -> dict[str, set[str]]:
+    """What each module imports of the others. ``files`` are sources by their paths."""
+    names = {file: file.removesuffix(".py").replace("/", ".") for file in files}
+    modules = {file: name.removesuffix(".__init__") for file, name in names.items()}
+    known, graph = set(modules.values()), {}
+    for file, source in files.items():
+        imported: set[str] = set()
+        for node in at_import(ast.parse(source)):
+            parent = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            imported |= {parent[:-1], *(f"{parent}{name.name}" for name in node.names)}
+        graph[modules[file]] = imported & known - {modules[file]}
+    return graph
+
+
+def between_packages(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """The same of ``kvproof.search``, ``kvproof.gate`` and so on, whole."""
+    packages: dict[str, set[str]] = {}
+    for module, imported in graph.items():
+        one = ".".join(module.split(".")[:2])
+        others = {".".join(other.split(".")[:2]) for other in imported}
+        packages.setdefault(one, set()).update(others - {one})
+    return packages
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """A way by imports from a module back to itself, if there is any."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def sources(layer: str) -> dict[str, str]:
@@ -121,3 +168,29 @@ def test_a_wrong_import_is_seen_wherever_it_stands(file: str, source: str) -> No
 )
 def test_a_right_import_is_left_alone(file: str, source: str) -> None:
     assert wrong_imports(file, source) == []
+
+
+def test_no_import_goes_in_a_circle() -> None:
+    files = {file: source for layer in LAYERS for file, source in sources(layer).items()}
+    graph = import_graph(files)
+    assert len(graph) == len(files)
+    assert circle(graph) == []
+    kvproof = {module: others for module, others in graph.items() if module.startswith("kvproof")}
+    assert circle(between_packages(kvproof)) == []
+
+
+CIRCLES = [
+    {"a/x.py": "from a import y", "a/y.py": "import a.x"},
+    {"a/x.py": "from a.y import z", "a/y.py": "if True:\n    from a import x"},
+    {"a/b/x.py": "import a.c.x", "a/c/x.py": "", "a/c/y.py": "from a.b.x import z"},
+]
+
+
+@pytest.mark.parametrize("files", CIRCLES)
+def test_a_circle_is_seen(files: dict[str, str]) -> None:
+    assert circle(between_packages(import_graph(files))) or circle(import_graph(files))
+
+
+def test_an_import_in_a_function_closes_no_circle() -> None:
+    late = "def late():\n    import a.x\nif TYPE_CHECKING:\n    import a.x"
+    assert circle(import_graph({"a/x.py": "import a.y", "a/y.py": late})) == []
