@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,8 @@ from threading import Timer
 from typing import Any
 
 import pytest
+from changed_engine import copy_checkout
 
-from kvproof.engines.vllm.inside import loading as focused
-from kvproof.engines.vllm.release import release_source
 from kvproof.errors import CouldNotRun
 from kvproof.subjects.names import open_subject
 from kvproof.subjects.reference import ReferenceSubject
@@ -167,19 +165,6 @@ def test_the_user_s_own_environment_variables_change_nothing(
 
 
 # Checkouts
-
-
-def copy_checkout(target: Path) -> Path:
-    """A checkout of what focused loading executes, and of no more."""
-    source = release_source("0.33.0")
-    for module in focused.REAL_MODULES:
-        path = Path(*module.rstrip(".").split("."))
-        (target / path).parent.mkdir(parents=True, exist_ok=True)
-        if (source / path).is_dir():
-            shutil.copytree(source / path, target / path, dirs_exist_ok=True)
-        elif (file := source / path.with_suffix(".py")).is_file():
-            shutil.copy(file, target / path.with_suffix(".py"))
-    return target
 
 
 def test_a_checkout_with_one_changed_line_goes_another_way(tmp_path: Path) -> None:

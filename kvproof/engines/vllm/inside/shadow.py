@@ -10,7 +10,16 @@ from kvproof.engines.vllm.inside.agreement import Agreement
 from kvproof.engines.vllm.inside.capture import Capture
 from kvproof.engines.vllm.inside.missing import require
 from kvproof.engines.vllm.inside.names import KeyNames
-from kvproof.engines.vllm.inside.recorder import HISPARSE, RECORDED, Installation, Tap, engine_class
+from kvproof.engines.vllm.inside.recorder import (
+    HISPARSE,
+    POOL,
+    PREDICTOR,
+    RECORDED,
+    SCHEDULER,
+    Installation,
+    Tap,
+    engine_class,
+)
 from kvproof.engines.vllm.inside.scheduler import EngineScheduler
 from model.dialect import Dialect
 from model.releases import DIALECTS
@@ -24,6 +33,13 @@ BY_UPDATES = ("take_residency_updates", "advance_scheduled")
 BY_TABLES = ("take_block_table_updates",)
 MOVED = (*BY_UPDATES, *BY_TABLES)
 """How workers hear of residency: of what changed (0.32 and later), or whole tables."""
+OBSERVED = (
+    (PREDICTOR, "get_num_blocks_to_allocate"),
+    (POOL, "get_new_blocks"),
+    (HISPARSE, "_publish_host_blocks_if_ready"),
+    (SCHEDULER, "schedule"),
+)
+"""What the recorder notes beside the calls themselves."""
 CALLS = "which calls the allocator gets"
 
 
@@ -60,10 +76,12 @@ def install() -> Installation:
     for place, methods in RECORDED.items():
         owner = _class_of(place)
         require(owner, *[name for name in methods if name not in MOVED], why=CALLS)
+    for place, name in OBSERVED:
+        require(_class_of(place), name, why=CALLS)
     coordinator = _class_of(HISPARSE)
     by_updates = hasattr(coordinator, "take_residency_updates")
     told = BY_UPDATES if by_updates else BY_TABLES
-    require(coordinator, *told, "_publish_host_blocks_if_ready", why=CALLS)
+    require(coordinator, *told, why=CALLS)
     return Installation()
 
 
