@@ -1,4 +1,4 @@
-"""The one error that ends a command with exit code 2."""
+"""The error that ends a command with exit code 2."""
 
 from __future__ import annotations
 
@@ -8,3 +8,7 @@ class CouldNotRun(Exception):  # noqa: N818 - it names the outcome, as the exit 
 
     The message is one line in plain words: what is wrong, then what to do.
     """
+
+
+class EngineUnlike(CouldNotRun):
+    """The engine lacks something that kvproof needs to look at it: no program can be run on it."""

@@ -10,7 +10,7 @@ import typer
 
 from kvproof.commands.options import DialectOption, JsonOption, LoadOption, SubjectsOption, finish
 from kvproof.engines.vllm.environment import Load
-from kvproof.errors import CouldNotRun
+from kvproof.errors import CouldNotRun, EngineUnlike
 from kvproof.reports.as_json import replay_json
 from kvproof.reports.terminal import show_replayed
 from kvproof.search.replay import Replayed, not_replayed, replay, replay_scheduler, subjects_of
@@ -61,10 +61,16 @@ def _replay_all(
                         raise subject
                     # a subject of the trace's that this machine cannot have
                     yield not_replayed(path, trace, name, subject)
-                elif trace.level == "scheduler":
-                    yield replay_scheduler(path, trace, subject)
-                else:
-                    yield replay(path, trace, subject, dialect)
+                    continue
+                try:
+                    if trace.level == "scheduler":
+                        yield replay_scheduler(path, trace, subject)
+                    else:
+                        yield replay(path, trace, subject, dialect)
+                except EngineUnlike as error:
+                    if names:
+                        raise
+                    yield not_replayed(path, trace, name, error)
 
 
 @dataclass(frozen=True, slots=True)

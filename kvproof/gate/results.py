@@ -61,7 +61,7 @@ class PredictedResult:
 
     @property
     def verdict(self) -> Verdict:
-        if self.shapes < self.least_shapes:
+        if self.shapes < self.least_shapes or not self.calls:
             return "incomplete"
         return "counterexample" if self.mismatches or self.unseen_fault else "clean"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kvproof.errors import CouldNotRun
+from kvproof.errors import CouldNotRun, EngineUnlike
 from kvproof.levels.level import Examination, Examining
 from kvproof.levels.manager import Examiner
 from kvproof.levels.scheduler import SchedulerExaminer
@@ -88,6 +88,8 @@ def _replay(path: Path, trace: CaseFile, subject: Subject, dialect: Dialect) -> 
     try:
         result = _examined(Examiner(subject, dialect, watch_goals=False), trace)
         changed = first_changed_step(trace, subject)
+    except EngineUnlike:
+        raise
     except CouldNotRun as error:
         return not_replayed(path, trace, subject.name, error)
     return _replayed(path, trace, subject.name, result, changed)
@@ -102,6 +104,8 @@ def _replay_scheduler(path: Path, trace: CaseFile, subject: Subject) -> Replayed
     examiner = SchedulerExaminer(subject, watch_goals=False, digests=True)
     try:
         result = _examined(examiner, trace)
+    except EngineUnlike:
+        raise
     except CouldNotRun as error:
         return not_replayed(path, trace, subject.name, error)
     if result.refused is not None:

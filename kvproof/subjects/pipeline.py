@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from kvproof.engines.vllm.inside.worker import PROTOCOL_VERSION
-from kvproof.errors import CouldNotRun
+from kvproof.errors import CouldNotRun, EngineUnlike
 from kvproof.subjects.process import End, Line, WorkerCommand, WorkerProcess
 
 START_SECONDS = 180.0
@@ -80,8 +80,8 @@ class Pipeline:
     def reply_to(self, job: Job) -> Reply:
         """Wait for the reply.
 
-        Raises ``CouldNotRun`` when a worker that died cannot be replaced, and when the engine lacks
-        what kvproof needs of it.
+        Raises ``CouldNotRun`` when a worker that died cannot be replaced, ``EngineUnlike`` when the
+        engine lacks what kvproof needs of it.
         """
         while job.reply is None:
             if self._worker is None:
@@ -89,7 +89,7 @@ class Pipeline:
             else:
                 self._reply_to_oldest(self._worker)
         if "unlike" in job.reply.message:
-            raise CouldNotRun(f"{self._command.name}: {job.reply.message['unlike']}")
+            raise EngineUnlike(f"{self._command.name}: {job.reply.message['unlike']}")
         return job.reply
 
     def close(self) -> None:

@@ -13,8 +13,14 @@ from changed_engine import copy_checkout, rename
 from kvproof.engines.vllm import inside
 from kvproof.engines.vllm.inside.missing import WHY, EngineUnlikeError, require, unlike
 from kvproof.errors import CouldNotRun
+from kvproof.gate import gate as gate_module
+from kvproof.gate.gate import run_gate, stages_of
+from kvproof.gate.plan import Plan, Profile
+from kvproof.gate.results import PredictedResult
+from kvproof.gate.settings import Settings
 from kvproof.levels.manager import Examiner
 from kvproof.levels.scheduler import SchedulerExaminer
+from kvproof.reports.words.gate import details_of
 from kvproof.subjects.names import open_subject
 from model.program import Level
 
@@ -98,6 +104,33 @@ def test_a_function_that_is_imported_and_gone_is_named(
 @pytest.mark.parametrize("level", ["manager", "scheduler"])
 def test_the_unchanged_copy_runs(unchanged: Path, level: Level) -> None:
     assert run_some(f"vllm@{unchanged}", level)
+
+
+def test_each_stage_of_the_gate_is_incomplete_and_says_it_in_one_line(
+    unchanged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = tmp_path / "checkout"
+    shutil.copytree(unchanged, checkout)
+    rename(checkout, "req_to_blocks")
+    name = f"vllm@{checkout}"
+    settings = Settings(subjects=(name,), canaries=("reference:eager",))
+    plan = Plan(settings, Profile(examples=9, programs=9, scheduler_programs=9), tmp_path)
+    of_checkout = [stage for stage in stages_of(plan) if stage.subject == name]
+    monkeypatch.setattr(gate_module, "stages_of", lambda _: of_checkout)
+    ended = run_gate(plan).stages
+    assert {stage.name for stage in ended} == {
+        "table", "predicted", "corpus", "lockstep", "search", "scheduler", "effort",
+    }  # fmt: skip
+    for stage in ended:
+        assert stage.verdict == "incomplete", stage.name
+        (line,) = details_of(stage.result)
+        assert "`req_to_blocks`" in line, stage.name
+
+
+def test_a_prediction_of_no_allocation_is_no_verdict() -> None:
+    nothing = PredictedResult(1_200, 1_000, 0, ("a mismatch",), None)
+    assert nothing.verdict == "incomplete"
+    assert PredictedResult(1_200, 1_000, 1, ("a mismatch",), None).verdict == "counterexample"
 
 
 # What says so, and what does not
