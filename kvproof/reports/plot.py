@@ -3,6 +3,8 @@
 Drawn with matplotlib, an optional dependency (``kvproof[plot]``).
 """
 
+from __future__ import annotations
+
 import io
 from html import escape
 from pathlib import Path
@@ -49,7 +51,7 @@ def write_plot(path: Path, bounds: Bounds) -> None:
         raise CouldNotRun(f"cannot write {path}: {error.strerror}; name another file") from error
 
 
-def draw(bounds: Bounds) -> "Figure":
+def draw(bounds: Bounds) -> Figure:
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an optional dependency
         from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
@@ -74,7 +76,7 @@ def draw(bounds: Bounds) -> "Figure":
     return figure
 
 
-def _shade(axes: "Axes", bounds: Bounds) -> None:
+def _shade(axes: Axes, bounds: Bounds) -> None:
     """Colour each count of free blocks by what becomes of the hit there."""
     first, last = bounds.rows[0].free, bounds.rows[-1].free
     least = int(bounds.numbers["hit_admitted"].value or 0)
@@ -94,7 +96,7 @@ def _shade(axes: "Axes", bounds: Bounds) -> None:
     axes.set_xlim(first - 0.5, last + 0.5)
 
 
-def image(figure: "Figure", kind: str) -> bytes:
+def image(figure: Figure, kind: str) -> bytes:
     """Equal numbers give equal bytes: no date, and text stays text."""
     from matplotlib import rc_context  # noqa: PLC0415
 
@@ -105,7 +107,7 @@ def image(figure: "Figure", kind: str) -> bytes:
     return drawn.getvalue()
 
 
-def page(bounds: Bounds, figure: "Figure") -> str:
+def page(bounds: Bounds, figure: Figure) -> str:
     svg = image(figure, "svg").decode()
     svg = svg[svg.index("<svg") :]
     numbers = "".join(

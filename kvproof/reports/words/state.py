@@ -12,11 +12,6 @@ from model.snapshot import PoolState, RequestState, Snapshot
 NOTHING = "-"
 
 
-def describe_change(before: Snapshot | None, after: Snapshot) -> list[str]:
-    """What differs between two states, a line for each part: ``part: before → after``."""
-    return [f"{part}: {old} → {new}" for part, (old, new) in differing_parts(before, after)]
-
-
 def differing_parts(*snapshots: Snapshot | None) -> list[tuple[str, tuple[str, ...]]]:
     """(part, its words in each state) wherever the states are not all alike.
 

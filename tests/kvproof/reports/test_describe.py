@@ -14,7 +14,7 @@ from invariants.manager.judge import initial_snapshot
 from invariants.violation import Cause, Violation
 from kvproof.reports.words.finding import describe_finding
 from kvproof.reports.words.manager import MANAGER_WORDS, describe_action
-from kvproof.reports.words.state import describe_change
+from kvproof.reports.words.state import differing_parts
 from model.events import PlainResponse
 from model.manager.actions import (
     Action,
@@ -155,7 +155,7 @@ def test_an_action_is_told_as_the_calls_it_came_to(
 def test_a_change_of_state_is_told_part_by_part() -> None:
     steps = trace_of("vllm-0.33.0").steps
     before, after = snapshot(steps[0]), snapshot(steps[1])
-    assert describe_change(before, after) == [
+    assert changes(before, after) == [
         "gpu free queue: [1 2 3 4 5 6 7] → [3 4 5 6 7]",
         "gpu references of [1 2]: 0 → 1",
         "host free queue: [1 2 3 4] → [2 3 4]",
@@ -173,10 +173,14 @@ def test_a_change_of_state_is_told_part_by_part() -> None:
     ]
 
 
+def changes(*snapshots: Snapshot) -> list[str]:
+    return [f"{part}: {' → '.join(words)}" for part, words in differing_parts(*snapshots)]
+
+
 def test_equal_states_have_no_change() -> None:
     state = initial_snapshot(PROGRAM.configuration, DIALECTS["vllm-0.33.0"])
-    assert describe_change(state, state) == []
-    assert "gpu free queue: - → [1 2 3 4 5 6 7]" in describe_change(None, state)
+    assert differing_parts(state, state) == []
+    assert ("gpu free queue", ("-", "[1 2 3 4 5 6 7]")) in differing_parts(None, state)
 
 
 def snapshot(step: Step) -> Snapshot:
