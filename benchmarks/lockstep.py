@@ -26,7 +26,7 @@ from rich.table import Table
 from invariants.rules import RULES
 from kvproof.errors import CouldNotRun
 from kvproof.levels.level import Examination
-from kvproof.levels.manager import Examiner
+from kvproof.levels.manager import ManagerExaminer
 from kvproof.search.hunt import draw_programs
 from kvproof.subjects.names import open_subject
 from kvproof.subjects.worker import EngineSubject
@@ -90,8 +90,8 @@ class Bench:
 
     def ways(self) -> dict[str, Callable[[Sequence[ManagerProgram]], int]]:
         """Each way to run programs; all answer with the number of actions taken."""
-        plain = Examiner(self.engine, self.dialect, rules=(), watch_goals=False)
-        judged = Examiner(self.engine, self.dialect, rules=RULES, watch_goals=True)
+        plain = ManagerExaminer(self.engine, self.dialect, rules=(), watch_goals=False)
+        judged = ManagerExaminer(self.engine, self.dialect, rules=RULES, watch_goals=True)
         return {
             ENGINE: self._engine_alone,
             REFERENCE: self._reference_alone,

@@ -15,6 +15,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from kvproof.commands.bounds import bounds_command
 from kvproof.commands.check_trace import check_trace_command
+from kvproof.commands.diff import diff_command
 from kvproof.commands.explore import explore_command
 from kvproof.commands.export import export_command
 from kvproof.commands.gate import gate_command
@@ -22,7 +23,8 @@ from kvproof.commands.options import EXIT
 from kvproof.commands.prove import prove_command
 from kvproof.commands.record import record_command
 from kvproof.commands.replay import replay_command
-from kvproof.commands.search import diff_command, search_command, soak_command
+from kvproof.commands.search import search_command
+from kvproof.commands.soak import soak_command
 from kvproof.commands.subjects import add_command, list_command, remove_command
 from kvproof.commands.table import table_command
 from kvproof.engines.vllm.export.head import ExportError

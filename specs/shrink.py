@@ -1,81 +1,75 @@
-"""Minimise a program that fails: delta debugging, until no single action can be removed.
+"""Shrink a program that fails: delta debugging, until no single action can be removed.
 
-Hypothesis shrinks what it drew; this pass works on the program itself, so that every finding,
-from whatever search, ends locally minimal.
+Hypothesis shrinks what it drew; these passes work on the program itself, so that every finding,
+from whatever search, ends locally minimal. Each pass only makes smaller what it changes, so it
+comes to an end. A level brings its plan.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from model.dialect import Dialect
-from model.manager.configuration import Configuration, problem_of
-from model.manager.program import ManagerProgram
-from model.releases import DIALECTS
-from model.startup import below_minimum
-from specs.manager.shortest import shortest
-
-Fails = Callable[[ManagerProgram], bool]
-"""Whether a program still shows the very failure that is to be kept."""
 P = TypeVar("P", bound=Any)
 """A program of any level: a frozen record with ``actions``, which are frozen records."""
+Fails = Callable[[P], bool]
+"""Whether a program still shows the very failure that is to be kept."""
 
-PLAIN = Configuration()
-MODES = (
-    "async_scheduling",
-    "num_workers",
-    "num_resident_groups",
-    "policy",
-    "watermark_blocks",
-    "hot_blocks",
-    "full_sequence_must_fit",
-    "prefix_caching",
-)
-"""Configuration fields with a plain value, in the order in which they are made plain."""
 LEAST = {"tokens": 1, "prompt": 1, "output": 1}
 """Numbers below which no engine would go."""
-SIZES = ("num_blocks", "num_host_blocks", "max_model_len", "max_num_batched_tokens")
 
 
-def minimise(
-    program: ManagerProgram, fails: Fails, dialect: Dialect, small_scopes: bool = True
-) -> ManagerProgram:
-    """A small program with the same failure, from which no action can be removed.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a level brings to be shrunk by."""
 
-    Its pools are such that ``dialect`` starts with them, and every other dialect too if the
-    failure can be had so: then the program can be replayed on every release. ``small_scopes``
-    looks for a shorter way as well, which takes thousands of runs: for the reference only.
+    plain: tuple[dict[str, Any], ...]
+    """Fields of a configuration with a plain value, those of one entry together, in order."""
+    sizes: tuple[str, ...]
+    """Fields of a configuration that are made smaller, in order."""
+    pairs_up_to: float
+    """Actions of a program from which pairs are removed too: a long one has many of them."""
+
+
+def shrunk(program: P, fails: Fails[P], plan: Plan) -> P:
+    """Take away whatever can go: actions, settings, sizes and numbers.
+
+    ``fails`` says no to a program that is not legal.
     """
-    program = reduce(program, lambda p: _starts(p, (dialect,)) and fails(p))
-    if not small_scopes:
-        return program
-    everywhere = tuple(DIALECTS.values())
-    hosts = PLAIN.num_host_blocks if program.configuration.hisparse else 0
-    plain = replace(PLAIN, num_host_blocks=hosts)
-    own = replace(plain, **{name: getattr(program.configuration, name) for name in MODES})
-    for modes in dict.fromkeys((plain, own)):
-        found = shortest(modes, fails, dialect, len(program.actions) + 1)
-        if found is not None:
-            return reduce(found, lambda p: _starts(p, everywhere) and fails(p))
-    return program
-
-
-def _starts(program: ManagerProgram, dialects: tuple[Dialect, ...]) -> bool:
-    return all(below_minimum(program.configuration, dialect) is None for dialect in dialects)
-
-
-def reduce(program: ManagerProgram, fails: Fails) -> ManagerProgram:
-    """Take away whatever can go: actions, modes of the configuration, sizes and numbers."""
     while True:
-        smaller = program
-        for shrink in (remove_chunks, plainer_modes, smaller_sizes, smaller_numbers, remove_pairs):
-            smaller = shrink(smaller, fails)
+        smaller = _once(program, fails, plan)
         if smaller == program:
             return program
         program = smaller
 
 
-def remove_chunks(program: P, fails: Callable[[P], bool]) -> P:
+def _once(program: P, fails: Fails[P], plan: Plan) -> P:
+    program = remove_chunks(program, fails)
+    for plain in plan.plain:
+        program = _with(program, plain, fails) or program
+    for name in plan.sizes:
+        program = _smaller_size(program, name, fails)
+    program = smaller_numbers(program, fails)
+    return remove_pairs(program, fails) if len(program.actions) <= plan.pairs_up_to else program
+
+
+def _with(program: P, settings: dict[str, Any], fails: Fails[P]) -> P | None:
+    configuration = replace(program.configuration, **settings)
+    if configuration == program.configuration:
+        return None
+    changed: P = replace(program, configuration=configuration)
+    return changed if fails(changed) else None
+
+
+def _smaller_size(program: P, name: str, fails: Fails[P]) -> P:
+    while (size := getattr(program.configuration, name)) > 0:
+        smaller = _with(program, {name: size - 1}, fails)
+        if smaller is None:
+            break
+        program = smaller
+    return program
+
+
+def remove_chunks(program: P, fails: Fails[P]) -> P:
     """Remove runs of actions, halving their length down to single ones, until none can go."""
     length = max(len(program.actions) // 2, 1)
     while True:
@@ -94,7 +88,7 @@ def _without_runs(program: P, length: int) -> Iterator[P]:
         yield replace(program, actions=actions)
 
 
-def remove_pairs(program: P, fails: Callable[[P], bool]) -> P:
+def remove_pairs(program: P, fails: Fails[P]) -> P:
     """Remove two actions at once: an arrival and its admission go only together."""
     count = len(program.actions)
     for last in range(count - 1, 0, -1):
@@ -105,36 +99,7 @@ def remove_pairs(program: P, fails: Callable[[P], bool]) -> P:
     return program
 
 
-def plainer_modes(program: ManagerProgram, fails: Fails) -> ManagerProgram:
-    for name in MODES:
-        plain = replace(program.configuration, **{name: getattr(PLAIN, name)})
-        program = _with_configuration(program, plain, fails) or program
-    return program
-
-
-def smaller_sizes(program: ManagerProgram, fails: Fails) -> ManagerProgram:
-    for name in SIZES:
-        while True:
-            size = getattr(program.configuration, name)
-            smaller = _with_configuration(
-                program, replace(program.configuration, **{name: size - 1}), fails
-            )
-            if smaller is None:
-                break
-            program = smaller
-    return program
-
-
-def _with_configuration(
-    program: ManagerProgram, configuration: Configuration, fails: Fails
-) -> ManagerProgram | None:
-    if configuration == program.configuration or problem_of(configuration):
-        return None
-    changed = replace(program, configuration=configuration)
-    return changed if fails(changed) else None
-
-
-def smaller_numbers(program: P, fails: Callable[[P], bool]) -> P:
+def smaller_numbers(program: P, fails: Fails[P]) -> P:
     """Lower each number of each action: to 0, to its half, by one."""
     for index in range(len(program.actions)):
         for field in fields(program.actions[index]):
@@ -166,5 +131,5 @@ def _replaced(actions: tuple[Any, ...], index: int, action: Any) -> tuple[Any, .
     return (*actions[:index], action, *actions[index + 1 :])
 
 
-def _first_failing(candidates: Iterator[P], fails: Callable[[P], bool]) -> P | None:
+def _first_failing(candidates: Iterator[P], fails: Fails[P]) -> P | None:
     return next((candidate for candidate in candidates if fails(candidate)), None)

@@ -139,7 +139,10 @@ def test_the_doors_import_the_engine_and_no_other_file_does() -> None:
         ("model/pool.py", "import numpy as np"),
         ("model/pool.py", "import json, kvproof"),
         ("model/pool.py", "def late():\n    from z3 import Int"),
-        ("model/pool.py", "if TYPE_CHECKING:\n    from kvproof.levels.manager import Examiner"),
+        (
+            "model/pool.py",
+            "if TYPE_CHECKING:\n    from kvproof.levels.level import Examiner",
+        ),
         ("invariants/rules.py", "from specs.casefile import FORMAT"),
         ("invariants/rules.py", "import hypothesis"),
         ("specs/casefile.py", "from kvproof.subjects import Subject"),

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from kvproof.engines.vllm.environment import Load
-from kvproof.levels.manager import Comparison
+from kvproof.levels.level import Comparison
 from kvproof.reports.streams import write_out, write_report
 from model.program import Level
 from specs.casefile import MAX_SEED

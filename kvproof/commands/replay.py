@@ -13,7 +13,7 @@ from kvproof.engines.vllm.environment import Load
 from kvproof.errors import CouldNotRun, EngineUnlike
 from kvproof.reports.as_json import replay_json
 from kvproof.reports.terminal import show_replayed
-from kvproof.search.replay import Replayed, not_replayed, replay, replay_scheduler, subjects_of
+from kvproof.search.replay import Replayed, not_replayed, replay, subjects_of
 from kvproof.subjects.names import dialect_named, open_subject
 from kvproof.subjects.subject import Subject
 from model.program import Level
@@ -63,10 +63,7 @@ def _replay_all(
                     yield not_replayed(path, trace, name, subject)
                     continue
                 try:
-                    if trace.level == "scheduler":
-                        yield replay_scheduler(path, trace, subject)
-                    else:
-                        yield replay(path, trace, subject, dialect)
+                    yield replay(path, trace, subject, dialect)
                 except EngineUnlike as error:
                     if names:
                         raise

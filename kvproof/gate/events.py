@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvproof.gate.results import StageResult
-from kvproof.search.hunt import Verdict
+from kvproof.search.outcome import Verdict
 
 
 @dataclass(frozen=True, slots=True)

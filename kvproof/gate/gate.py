@@ -16,7 +16,7 @@ from kvproof.gate.events import (
 )
 from kvproof.gate.plan import Plan
 from kvproof.gate.results import NotRun, StageResult
-from kvproof.search.hunt import Outcome
+from kvproof.search.outcome import Outcome
 from kvproof.subjects.names import has_level, notes_on
 from specs.casefile import CaseFileError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from invariants.scheduler.effort import Effort
-from kvproof.search.hunt import Outcome, Verdict
+from kvproof.search.outcome import Outcome, Verdict
 from kvproof.search.replay import Replayed
 from kvproof.theorems.proofs import Proofs
 

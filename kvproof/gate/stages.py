@@ -3,7 +3,8 @@
 All raise ``CouldNotRun`` or ``CaseFileError`` where they cannot run.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from invariants.proofs.predicted import LEAST_SHAPES, TWIN, sweep
@@ -20,19 +21,23 @@ from kvproof.gate.results import (
     TableResult,
 )
 from kvproof.gate.table import EXPECTED, expected_column, measure
-from kvproof.levels.manager import Examiner
+from kvproof.levels.manager import ManagerExaminer, rules_for
 from kvproof.levels.pair import PairExaminer
 from kvproof.levels.scheduler import SchedulerExaminer
+from kvproof.levels.table import LEVELS
 from kvproof.search.findings import save_findings
-from kvproof.search.hunt import Outcome, Progress, rules_for, search, soak
-from kvproof.search.replay import Replayed, replay, replay_nowhere, replay_scheduler
+from kvproof.search.hunt import soak
+from kvproof.search.hypothesis_rounds import search
+from kvproof.search.outcome import Outcome, Progress
+from kvproof.search.replay import Replayed, replay, replay_nowhere
 from kvproof.subjects.effort import efforts_of
 from kvproof.subjects.names import has_level, open_subject
 from kvproof.subjects.subject import Subject
 from kvproof.subjects.worker import EngineSubject
 from kvproof.theorems.proofs import Proofs
 from kvproof.theorems.proving import run_proofs
-from specs.casefile import CaseFileError, read_case
+from model.program import Level
+from specs.casefile import CaseFile, CaseFileError, read_case
 
 CANARY_RULE = "I4"
 CANARY_MODES = {"cache": "hisparse", "external_store": False}
@@ -91,19 +96,25 @@ def corpus(plan: Plan, name: str, _: Progress) -> CorpusResult:
     paths = sorted(folder.rglob("*.json"))
     if not paths:
         raise CouldNotRun(f"the corpus {folder} holds no trace files")
-    with open_subject(name, load=plan.settings.load) as subject:
-        return CorpusResult(tuple(_replayed(plan, paths, subject)))
-
-
-def _replayed(plan: Plan, paths: Sequence[Path], subject: Subject) -> list[Replayed]:
     cases = [(path, read_case(path)) for path in paths]
-    steps = [(path, case) for path, case in cases if case.level == "scheduler"]
-    entries = [replay(path, case, subject, None) for path, case in cases if case.level == "manager"]
-    if not has_level(subject.name, "scheduler"):
-        why = "it is a trace of whole engine steps"
-        return entries + [replay_nowhere(path, subject.name, why) for path, _ in steps]
-    with open_subject(subject.name, "scheduler", plan.settings.load) as scheduler:
-        return entries + [replay_scheduler(path, case, scheduler) for path, case in steps]
+    with ExitStack() as opened:
+        subjects = {
+            level: opened.enter_context(open_subject(name, level, plan.settings.load))
+            for level in LEVELS
+            if has_level(name, level) and any(case.level == level for _, case in cases)
+        }
+        return CorpusResult(tuple(_replayed(cases, name, subjects)))
+
+
+def _replayed(
+    cases: Sequence[tuple[Path, CaseFile]], name: str, subjects: Mapping[Level, Subject]
+) -> Iterator[Replayed]:
+    for level, tools in LEVELS.items():
+        for path, case in cases:
+            if case.level == level and level in subjects:
+                yield replay(path, case, subjects[level], None)
+            elif case.level == level:
+                yield replay_nowhere(path, name, f"it is a trace of {tools.programs}")
 
 
 def effort(plan: Plan, name: str, _: Progress) -> EffortResult:
@@ -207,5 +218,5 @@ def _canary_result(name: str, outcome: Outcome) -> CanaryResult:
     return CanaryResult(name, CANARY_RULE, outcome.programs, actions[0] if actions else None)
 
 
-def _examiner(subject: Subject, only: str | None = None) -> Examiner:
-    return Examiner(subject, subject.dialect, rules_for(only), watch_goals=only is None)
+def _examiner(subject: Subject, only: str | None = None) -> ManagerExaminer:
+    return ManagerExaminer(subject, subject.dialect, rules_for(only), watch_goals=only is None)

@@ -2,36 +2,50 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import tee
 from random import Random
-from typing import Literal
+
+from hypothesis.stateful import RuleBasedStateMachine
 
 from invariants.manager.goals import GOALS, GoalWatcher, unreachable_goals
 from invariants.manager.judge import Judge, initial_snapshot
-from invariants.rules import RULES, Rule
+from invariants.rules import ENDINGS_OF, RULES, RULES_OF, Rule
 from invariants.violation import Cause, Violation
 from kvproof.errors import CouldNotRun
-from kvproof.levels.level import Examination
+from kvproof.levels.level import (
+    DEATHS,
+    Comparison,
+    Examination,
+    LevelTools,
+    Options,
+    check_rule,
+    first_difference,
+)
 from kvproof.levels.renaming import Renaming
+from kvproof.subjects.names import dialect_named, open_subject
 from kvproof.subjects.reference import ReferenceSubject, reference_subject
 from kvproof.subjects.subject import Detail, Subject
 from model.dialect import Dialect
-from model.manager.events import Response, plain
+from model.events import PlainEvent
+from model.manager.events import Response, StepEnded, plain
 from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.program import Level
 from model.reference import ReferenceAllocator
+from model.releases import DIALECTS
 from model.snapshot import Digester, Snapshot
+from model.startup import below_minimum
 from model.trace import Trace
+from specs.casefile import CaseFile
 from specs.manager.generator import draw_program
-from specs.shrink import minimise
-
-Comparison = Literal["exact", "renamed"]
+from specs.manager.machine import machine_for
+from specs.manager.plan import shrink
 
 
 @dataclass(frozen=True, slots=True)
-class Examiner:
+class ManagerExaminer:
     """Runs programs on a subject beside the reference under a dialect.
 
     ``rules`` are those to judge; none means lockstep only.
@@ -57,28 +71,37 @@ class Examiner:
     def draw(self, random: Random, actions: int) -> ManagerProgram:
         return draw_program(random, self.dialect, actions)
 
-    def minimise(
+    def machine(self, finished: Callable[[ManagerProgram], None]) -> type[RuleBasedStateMachine]:
+        return machine_for(self.dialect, finished)
+
+    def shrink(
         self, program: ManagerProgram, fails: Callable[[ManagerProgram], bool]
     ) -> ManagerProgram:
         fast = isinstance(self.subject, ReferenceSubject)
-        return minimise(program, fails, self.dialect, fast)
+        return shrink(program, fails, self.dialect, fast)
 
     def unmet(self, seen: Counter[str]) -> tuple[str, ...]:
         unreachable = unreachable_goals(self.dialect)
         return tuple(goal for goal in GOALS if goal not in unreachable and not seen[goal])
 
-    def exact(self, rule: str) -> "Examiner":
+    def exact(self, rule: str) -> "ManagerExaminer":
         """The same examiner, looking for one rule only."""
         only = tuple(r for r in self.rules if r.id == rule)
         return replace(self, rules=only, watch_goals=False)
 
-    def shrinkers(self, rule: str) -> tuple["Examiner", ...]:
+    def shrinkers(self, rule: str) -> tuple["ManagerExaminer", ...]:
         """Whom to shrink a failing program on: the reference, which is faster, then the subject.
 
         What comes out counts only if the subject breaks the rule too.
         """
         model = reference_subject(self.dialect, "model")
         return (replace(self.exact(rule), subject=model), self.exact(rule))
+
+    def refusal(self, program: ManagerProgram) -> str | None:
+        return below_minimum(program.configuration, self.dialect)
+
+    def first_change(self, case: CaseFile, _: Examination) -> int | None:
+        return first_changed_step(case, self.subject)
 
     def traces(self, violation: Violation, program: ManagerProgram) -> tuple[Trace, ...]:
         model = reference_subject(self.dialect, f"model {self.dialect.name}")
@@ -161,9 +184,8 @@ class Examiner:
 
     def _diverged(self, result: Examination, trace: Trace, index: int) -> None:
         """The subject answered differently: judge its own states, and report the difference."""
-        if index >= len(trace.steps) and trace.ending in ("crashed", "hung"):
-            crashed = trace.ending == "crashed"
-            rule, cause = ("crash", Cause.CRASHED) if crashed else ("hang", Cause.HUNG)
+        if index >= len(trace.steps) and trace.ending in DEATHS:
+            rule, cause = DEATHS[trace.ending]
             result.add([Violation(rule, index, cause, (trace.failure or trace.ending,))])
             return
         own = self.subject.run(trace.program, "all")
@@ -226,3 +248,82 @@ def judge_trace(trace: Trace, dialect: Dialect, rules: Sequence[Rule] = RULES) -
             break
         violations += judge.judge(action, step.response, step.snapshot)
     return violations
+
+
+# What commands need
+
+
+def rules_for(only: str | None) -> tuple[Rule, ...]:
+    return tuple(rule for rule in RULES if only in (None, rule.id))
+
+
+@contextmanager
+def _opened(name: str, options: Options) -> Iterator[ManagerExaminer]:
+    """An examiner that looks for one rule or all; raises ``CouldNotRun`` if it would see none."""
+    check_rule(options.rule, RULES_OF["manager"], "manager")
+    if options.fix:
+        raise CouldNotRun("--fix fixes a setting of schedulers: it needs --level scheduler")
+    with open_subject(name, "manager", options.load, options.dialect) as subject:
+        _check_judged(name, subject, options.rule)
+        yield ManagerExaminer(
+            subject,
+            subject.dialect,
+            rules_for(options.rule),
+            watch_goals=options.rule is None,
+            comparison=options.compare,
+        )
+
+
+def _check_judged(name: str, subject: Subject, rule: str | None) -> None:
+    waived = subject.dialect.waived("manager")
+    if rule in waived:
+        raise CouldNotRun(
+            f"{rule} is not judged under the dialect {subject.dialect.name}: {waived[rule]}"
+        )
+    itself = isinstance(subject, ReferenceSubject) and subject.runs_as == subject.dialect
+    if itself and rule in ENDINGS_OF["manager"]:
+        raise CouldNotRun(
+            f"{name} is the model itself, so {rule} cannot be broken: "
+            "name another dialect to compare with by --dialect"
+        )
+
+
+def _replaying(subject: Subject, case: CaseFile, dialect: str | None) -> ManagerExaminer:
+    """Under the dialect that is named; else, where a case was found, the one it was found with."""
+    found = case.found
+    if dialect is None and found and found.subject == subject.name and found.dialect in DIALECTS:
+        dialect = found.dialect
+    compared_with = subject.dialect if dialect is None else dialect_named(dialect)
+    return ManagerExaminer(subject, compared_with, watch_goals=False)
+
+
+def first_changed_step(case: CaseFile, subject: Subject) -> int | None:
+    """Compare the answers with those of the dialect in which the case was found."""
+    names = [case.found.dialect] if case.found is not None else []
+    if case.expect is not None:
+        names += [n.removeprefix("reference:") for n in case.expect.fails if "reference:" in n]
+    if not names or names[0] not in DIALECTS:
+        return None
+    recorded = reference_subject(DIALECTS[names[0]], "recorded").run(case.program, "none")
+    replayed = subject.run(case.program, "none")
+    ours, theirs = (
+        [_essence(step.response) for step in steps] for steps in (recorded.steps, replayed.steps)
+    )
+    return first_difference(ours, theirs)
+
+
+def _essence(response: Response) -> list[PlainEvent]:
+    """A response without what only tells workers of residency, which every release does its way."""
+    return [
+        told[:3] if isinstance(event, StepEnded) else told
+        for event, told in zip(response, plain(response), strict=True)
+    ]
+
+
+TOOLS = LevelTools(
+    programs="calls of the manager",
+    open=_opened,
+    replaying=_replaying,
+    strategy="hypothesis",
+    budgets=("--programs", "--time"),
+)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from itertools import tee
 from random import Random
 
+from hypothesis.stateful import RuleBasedStateMachine
+
 from invariants.violation import Cause, Violation
 from kvproof.errors import CouldNotRun
-from kvproof.levels.level import Examination
+from kvproof.levels.level import DEATHS, Examination
 from kvproof.levels.manager import shown_by
 from kvproof.subjects.subject import Subject
 from model.dialect import Dialect
@@ -17,9 +19,8 @@ from model.manager.program import ManagerProgram
 from model.program import Level
 from model.trace import Trace
 from specs.manager.generator import draw_program
-from specs.shrink import minimise
-
-DEATHS = {"crashed": ("crash", Cause.CRASHED), "hung": ("hang", Cause.HUNG)}
+from specs.manager.machine import machine_for
+from specs.manager.plan import shrink
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,13 @@ class PairExaminer:
     def draw(self, random: Random, actions: int) -> ManagerProgram:
         return draw_program(random, self.dialect, actions)
 
-    def minimise(
+    def machine(self, finished: Callable[[ManagerProgram], None]) -> type[RuleBasedStateMachine]:
+        return machine_for(self.dialect, finished)
+
+    def shrink(
         self, program: ManagerProgram, fails: Callable[[ManagerProgram], bool]
     ) -> ManagerProgram:
-        return minimise(program, fails, self.dialect, small_scopes=False)
+        return shrink(program, fails, self.dialect, small_scopes=False)
 
     def traces(self, violation: Violation, program: ManagerProgram) -> tuple[Trace, ...]:
         return shown_by((self.subject, self.other), violation, program)

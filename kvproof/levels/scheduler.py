@@ -4,29 +4,41 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, get_args, get_type_hints
 
+from hypothesis.stateful import RuleBasedStateMachine
+
+from invariants.known import defects_of
+from invariants.rules import RULES_OF
 from invariants.scheduler.account import account_of
 from invariants.scheduler.goals import GOALS, excluded_goals, unreachable_goals
-from invariants.violation import Cause, Violation
+from invariants.violation import Violation
 from kvproof.errors import CouldNotRun
-from kvproof.levels.level import Examination
+from kvproof.levels.level import (
+    DEATHS,
+    Examination,
+    LevelTools,
+    Options,
+    check_rule,
+    first_difference,
+)
 from kvproof.subjects.decoding import digest_of_answer
+from kvproof.subjects.names import open_subject
 from kvproof.subjects.subject import Detail, Subject
 from model.dialect import Dialect
-from model.program import Level
+from model.program import Level, Program
 from model.scheduler.events import plain
 from model.scheduler.legal import AT_LEAST_ONE
 from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import SchedulerSetup
 from model.trace import Trace
-from specs.casefile import MAX_NUMBER, MAX_PARALLEL
-from specs.scheduler.generator import draw_program
-from specs.scheduler.shrink import minimise
-
-DEATHS = {"crashed": ("crash", Cause.CRASHED), "hung": ("hang", Cause.HUNG)}
+from specs.casefile import MAX_NUMBER, MAX_PARALLEL, CaseFile
+from specs.scheduler.generator import draw_actions, draw_setup
+from specs.scheduler.machine import machine_for
+from specs.scheduler.plan import shrink
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +69,12 @@ class SchedulerExaminer:
         return self.dialect.waived("scheduler")
 
     def draw(self, random: Random, actions: int) -> SchedulerProgram:
+        setup = self._setup(random)
+        return Program(setup, draw_actions(random, setup, actions))
+
+    def _setup(self, random: Random) -> SchedulerSetup:
         try:
-            return draw_program(random, actions, self.modes)
+            return draw_setup(random, self.modes)
         except ValueError as error:
             raise CouldNotRun(f"no engine starts with what is fixed: {error}") from error
 
@@ -110,10 +126,20 @@ class SchedulerExaminer:
     def shrinkers(self, rule: str) -> tuple[SchedulerExaminer, ...]:
         return (replace(self.exact(rule), digests=False),)
 
-    def minimise(
+    def machine(self, finished: Callable[[SchedulerProgram], None]) -> type[RuleBasedStateMachine]:
+        return machine_for(self._setup, finished)
+
+    def shrink(
         self, program: SchedulerProgram, fails: Callable[[SchedulerProgram], bool]
     ) -> SchedulerProgram:
-        return minimise(program, fails)
+        return shrink(program, fails)
+
+    def refusal(self, _: SchedulerProgram) -> str | None:
+        """The engine itself says so, when it runs."""
+        return None
+
+    def first_change(self, case: CaseFile, result: Examination) -> int | None:
+        return first_difference(case.digests, result.digests)
 
     def unmet(self, seen: Counter[str]) -> tuple[str, ...]:
         excluded = excluded_goals(self.modes) | unreachable_goals(self.dialect)
@@ -159,3 +185,40 @@ def digests_of(trace: Trace) -> tuple[str, ...]:
     digests = tuple(step.digest for step in trace.steps[:count])
     drained = [plain(step.response) for step in trace.steps[count:]]
     return (*digests, digest_of_answer(drained)) if drained else digests
+
+
+# What commands need
+
+
+@contextmanager
+def _opened(name: str, options: Options) -> Iterator[SchedulerExaminer]:
+    """An examiner of a whole scheduler; raises ``CouldNotRun`` for what makes no sense there."""
+    rules = (*RULES_OF["scheduler"], *defects_of("scheduler"))
+    check_rule(options.rule, rules, "scheduler")
+    if options.compare != "exact":
+        raise CouldNotRun("--compare is for --level manager: the scheduler has no model beside it")
+    modes = modes_of(options.fix)
+    opened = open_subject(name, "scheduler", options.load, options.dialect, shadow=options.shadow)
+    with opened as subject:
+        check_defect(options.rule, subject.dialect)
+        yield SchedulerExaminer(subject, options.rule, modes, watch_goals=options.rule is None)
+
+
+def check_defect(rule: str | None, dialect: Dialect) -> None:
+    """A defect that a release is not known for is never named there: it would look clean."""
+    if rule in defects_of("scheduler") and rule not in dialect.known_defects:
+        raise CouldNotRun(f"{rule} is no known defect of {dialect.name}: look for its rule instead")
+
+
+def _replaying(subject: Subject, _: CaseFile, __: str | None) -> SchedulerExaminer:
+    """Under the dialect that the subject was opened with."""
+    return SchedulerExaminer(subject, watch_goals=False, digests=True)
+
+
+TOOLS = LevelTools(
+    programs="whole engine steps",
+    open=_opened,
+    replaying=_replaying,
+    strategy="random",
+    budgets=("--programs", "--time", "--steps"),
+)

@@ -9,8 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kvproof.gate.events import GateEvent, Observer
 from kvproof.reports.words.gate import describe_event
-from kvproof.search.hunt import Outcome
-from kvproof.search.hunt import Progress as Watcher
+from kvproof.search.outcome import Outcome
+from kvproof.search.outcome import Progress as Watcher
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from kvproof.reports.words.finding import describe_finding
 from kvproof.reports.words.gate import details_of
 from kvproof.reports.words.levels import WORDS
 from kvproof.search.findings import VERSION
-from kvproof.search.hunt import Finding, Outcome
+from kvproof.search.outcome import Finding, Outcome
 from kvproof.search.replay import Replayed
 from kvproof.theorems.proofs import Proofs
 

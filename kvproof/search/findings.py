@@ -7,7 +7,7 @@ from pathlib import Path
 
 from invariants.violation import Violation
 from kvproof.errors import CouldNotRun
-from kvproof.search.hunt import Finding, Outcome
+from kvproof.search.outcome import Finding, Outcome
 from specs.casefile import FORMAT, CaseFile, Found, write_case
 
 VERSION = version("kvproof")

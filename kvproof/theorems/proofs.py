@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kvproof.search.hunt import Verdict
+from kvproof.search.outcome import Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import ClassVar
 
-from hypothesis import event, settings, target
+from hypothesis import event, target
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -32,8 +32,6 @@ from model.manager.session import Session
 from model.program import Program
 from model.reference import ReferenceAllocator
 from specs.manager.generator import MAX_REQUESTS, ReferenceSession, draw_action, draw_configuration
-
-settings.register_profile("pr", max_examples=1_500, stateful_step_count=20, deadline=None)
 
 Finished = Callable[[ManagerProgram], None]
 """Examines a program that a machine has played; raises to call it failed."""

@@ -161,15 +161,20 @@ Maker = Callable[[Random, SchedulerSetup, Taste], tuple[Action, ...]]
 
 def draw_actions(random: Random, setup: SchedulerSetup, num_actions: int) -> tuple[Action, ...]:
     """Actions for this setup: an arrival first, for without requests all others are idle."""
-    taste = _draw_taste(random, setup)
-    makers = [maker for maker, _ in MAKERS]
-    actions = [*_arrive(random, setup, taste)]
+    taste = draw_taste(random, setup)
+    actions = [*arrive(random, setup, taste)]
     while len(actions) < num_actions:
-        actions += random.choices(makers, taste.weights)[0](random, setup, taste)
+        actions += draw_some(random, setup, taste)
     return tuple(actions[:num_actions])
 
 
-def _draw_taste(random: Random, setup: SchedulerSetup) -> Taste:
+def draw_some(random: Random, setup: SchedulerSetup, taste: Taste) -> tuple[Action, ...]:
+    """One action, or a few that belong together."""
+    makers = [maker for maker, _ in MAKERS]
+    return random.choices(makers, taste.weights)[0](random, setup, taste)
+
+
+def draw_taste(random: Random, setup: SchedulerSetup) -> Taste:
     possible: dict[Maker, bool] = {
         _complete_transfers: setup.hisparse,
         _complete_load: setup.external_store,
@@ -186,7 +191,8 @@ def _draw_taste(random: Random, setup: SchedulerSetup) -> Taste:
     )
 
 
-def _arrive(random: Random, setup: SchedulerSetup, taste: Taste) -> tuple[Action, ...]:
+def arrive(random: Random, setup: SchedulerSetup, taste: Taste) -> tuple[Action, ...]:
+    """A request comes."""
     return (_arrival(random, setup, taste, random.randint(0, HIGHEST_PRIORITY)),)
 
 
@@ -268,7 +274,7 @@ def _reset(random: Random, setup: SchedulerSetup, taste: Taste) -> tuple[Action,
 
 
 MAKERS: tuple[tuple[Maker, float], ...] = (
-    (_arrive, 1.2),
+    (arrive, 1.2),
     (_two, 2.0),
     (_load_beside, 2.0),
     (_step, 6.0),

@@ -8,8 +8,9 @@ import pytest
 
 from invariants.manager.goals import GOALS, unreachable_goals
 from kvproof.levels import manager as examine_module
-from kvproof.levels.manager import Examiner
-from kvproof.search.hunt import Outcome, soak
+from kvproof.levels.manager import ManagerExaminer
+from kvproof.search.hunt import soak
+from kvproof.search.outcome import Outcome
 from kvproof.subjects.reference import reference_subject
 from model.releases import DIALECTS
 
@@ -19,7 +20,7 @@ PROGRAMS = 200
 def watched(dialect: str, programs: int = PROGRAMS) -> Outcome:
     """A soak that judges no rule."""
     subject = reference_subject(DIALECTS[dialect])
-    return soak(Examiner(subject, subject.runs_as, rules=()), 0, programs)
+    return soak(ManagerExaminer(subject, subject.runs_as, rules=()), 0, programs)
 
 
 @pytest.fixture(scope="module")

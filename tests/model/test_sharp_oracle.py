@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kvproof.engines.vllm.release import release_source
-from kvproof.levels.manager import Examiner
+from kvproof.levels.manager import ManagerExaminer
 from kvproof.search.hunt import draw_programs, soak
 from kvproof.subjects.names import open_subject
 from kvproof.subjects.subject import Subject
@@ -21,7 +21,7 @@ from model.manager.program import ManagerProgram
 from model.program import Program
 from model.releases import DIALECTS
 from model.startup import below_minimum, minimum_blocks, minimum_host_blocks
-from specs.shrink import reduce
+from specs.manager.plan import shrink
 
 RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
 SEED = 1
@@ -90,8 +90,8 @@ def own_dialect(version: str) -> Dialect:
     return DIALECTS[f"vllm-{version}"]
 
 
-def lockstep(subject: Subject, dialect: Dialect) -> Examiner:
-    return Examiner(subject, dialect, rules=(), watch_goals=False)
+def lockstep(subject: Subject, dialect: Dialect) -> ManagerExaminer:
+    return ManagerExaminer(subject, dialect, rules=(), watch_goals=False)
 
 
 def test_every_switch_is_shown_somewhere() -> None:
@@ -99,16 +99,15 @@ def test_every_switch_is_shown_somewhere() -> None:
     assert {switch for _, switch, _ in ROWS} | NOT_DRAWN | BEFORE_THE_FIRST_STEP == switches
 
 
-def first_difference(examiner: Examiner) -> ManagerProgram:
+def first_difference(examiner: ManagerExaminer) -> ManagerProgram:
     """The first drawn program that shows a difference, shrunk until nothing can go."""
 
     def differs(program: ManagerProgram) -> bool:
-        legal = below_minimum(program.configuration, examiner.dialect) is None
-        return legal and examiner.examine(program).rules_broken == {"lockstep"}
+        return examiner.examine(program).rules_broken == {"lockstep"}
 
     drawn = draw_programs(examiner.draw, SEED, PROGRAMS, ACTIONS)
     found = next(r.program for r in examiner.examine_many(drawn) if r.violations)
-    return reduce(found, differs)
+    return shrink(found, differs, examiner.dialect, small_scopes=False)
 
 
 @pytest.mark.parametrize(("version", "switch", "value"), ROWS)

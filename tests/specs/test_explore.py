@@ -13,7 +13,7 @@ import pytest
 
 from invariants.rules import RULES
 from kvproof.cli import run
-from kvproof.levels.manager import Examiner
+from kvproof.levels.manager import ManagerExaminer
 from kvproof.subjects.reference import reference_subject
 from model.dialect import Dialect
 from model.manager.actions import Admit, Arrive, EndStep, Extend, Finish
@@ -417,7 +417,7 @@ def test_explore_is_1_at_a_violation_and_leaves_a_trace_that_fails(
     program = read_case(Path(violation["trace"])).program
     assert len(program.actions) == len(violation["actions"]) == 8
     for dialect, broken in ((OLDEST, {"I4"}), (DEFERRED, set[str]())):
-        examiner = Examiner(reference_subject(dialect), dialect, RULES, watch_goals=False)
+        examiner = ManagerExaminer(reference_subject(dialect), dialect, RULES, watch_goals=False)
         assert examiner.examine(program).rules_broken == broken
 
 

@@ -1,4 +1,4 @@
-"""What is minimised is small, fails in the same way, and nothing more can be taken away."""
+"""What is shrunk is small, fails in the same way, and nothing more can be taken away."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from invariants.rules import RULE_BY_ID
-from kvproof.levels.manager import Examiner
+from kvproof.levels.manager import ManagerExaminer
 from kvproof.subjects.reference import reference_subject
 from model.manager.actions import Action, Admit, Arrive, EndStep, Finish
 from model.manager.configuration import Configuration
@@ -19,18 +19,19 @@ from model.program import Program
 from model.releases import DIALECTS
 from model.startup import below_minimum
 from specs.manager.generator import draw_program
-from specs.shrink import minimise, reduce, remove_chunks, remove_pairs
+from specs.manager.plan import PLAN, shrink
+from specs.shrink import remove_chunks, remove_pairs, shrunk
 
 EAGER = DIALECTS["eager"]
 FOUND = 5
 MOST_ACTIONS = 8
 
-examiner = Examiner(reference_subject(EAGER), EAGER, [RULE_BY_ID["I4"]], watch_goals=False)
+examiner = ManagerExaminer(reference_subject(EAGER), EAGER, [RULE_BY_ID["I4"]], watch_goals=False)
 
 
 @cache
 def breaks_its_promise(program: ManagerProgram) -> bool:
-    """Remembered: all small scopes are searched for each program that is minimised."""
+    """Remembered: all small scopes are searched for each program that is shrunk."""
     return "I4" in examiner.examine(program).rules_broken
 
 
@@ -43,10 +44,10 @@ def failing_programs() -> Iterator[ManagerProgram]:
 
 
 @cache
-def drawn_and_minimised() -> tuple[tuple[ManagerProgram, ManagerProgram], ...]:
+def drawn_and_shrunk() -> tuple[tuple[ManagerProgram, ManagerProgram], ...]:
     found = failing_programs()
     programs = [next(found) for _ in range(FOUND)]
-    return tuple((p, minimise(p, breaks_its_promise, EAGER)) for p in programs)
+    return tuple((p, shrink(p, breaks_its_promise, EAGER)) for p in programs)
 
 
 def without_one(program: ManagerProgram) -> Iterator[ManagerProgram]:
@@ -56,28 +57,28 @@ def without_one(program: ManagerProgram) -> Iterator[ManagerProgram]:
 
 
 @pytest.mark.parametrize("number", range(FOUND))
-def test_a_crash_of_the_eager_dialect_is_minimised_to_a_few_actions(number: int) -> None:
-    drawn, small = drawn_and_minimised()[number]
+def test_a_crash_of_the_eager_dialect_is_shrunk_to_a_few_actions(number: int) -> None:
+    drawn, small = drawn_and_shrunk()[number]
     assert len(drawn.actions) > MOST_ACTIONS
     assert len(small.actions) <= MOST_ACTIONS
 
 
 @pytest.mark.parametrize("number", range(FOUND))
 def test_what_is_left_still_fails_in_an_engine_that_starts(number: int) -> None:
-    _, small = drawn_and_minimised()[number]
+    _, small = drawn_and_shrunk()[number]
     assert breaks_its_promise(small)
     assert below_minimum(small.configuration, EAGER) is None
 
 
 @pytest.mark.parametrize("number", range(FOUND))
 def test_without_any_single_action_the_failure_is_gone(number: int) -> None:
-    _, small = drawn_and_minimised()[number]
+    _, small = drawn_and_shrunk()[number]
     assert not any(breaks_its_promise(shorter) for shorter in without_one(small))
 
 
 @pytest.mark.parametrize("number", range(FOUND))
 def test_without_any_two_actions_the_failure_is_gone(number: int) -> None:
-    _, small = drawn_and_minimised()[number]
+    _, small = drawn_and_shrunk()[number]
     assert remove_pairs(small, breaks_its_promise) == small
 
 
@@ -86,11 +87,11 @@ def refuses(program: ManagerProgram) -> bool:
     return any(isinstance(event, Refused) for step in trace.steps for event in step.response)
 
 
-def test_the_same_program_is_minimised_to_the_same_program() -> None:
+def test_the_same_program_is_shrunk_to_the_same_program() -> None:
     drawn = next(p for p in (draw_program(Random(n), EAGER, 40) for n in range(99)) if refuses(p))
-    small = minimise(drawn, refuses, EAGER)
-    assert minimise(drawn, refuses, EAGER) == small
-    assert minimise(small, refuses, EAGER) == small
+    small = shrink(drawn, refuses, EAGER)
+    assert shrink(drawn, refuses, EAGER) == small
+    assert shrink(small, refuses, EAGER) == small
 
 
 # The passes, on failures that are plain to see
@@ -124,7 +125,7 @@ def test_two_actions_that_only_go_together_are_removed_together() -> None:
 
 def test_numbers_and_modes_become_plain_where_the_failure_allows() -> None:
     odd = Configuration(policy="priority", num_workers=2, watermark_blocks=1)
-    small = reduce(Program(odd, LONG), lambda p: count_of(p, Arrive) == 1 and _large(p))
+    small = shrunk(Program(odd, LONG), lambda p: count_of(p, Arrive) == 1 and _large(p), PLAN)
     assert small.actions == (Arrive(prompt=5),)
     plain = Configuration()
     assert (small.configuration.policy, small.configuration.num_workers) == ("fcfs", 1)

@@ -1,4 +1,4 @@
-"""What is minimised at the level of the scheduler still fails, is legal, and is small."""
+"""What is shrunk at the level of the scheduler still fails, is legal, and is small."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from model.scheduler.legal import problem_of_program
 from model.scheduler.minimum import minimum_pools
 from model.scheduler.program import SchedulerProgram
 from specs.scheduler.generator import draw_program
-from specs.scheduler.shrink import minimise
+from specs.scheduler.plan import shrink
 
 DEFECTS = (("0.30.0", "K1", 0), ("0.33.0", "K3", 140), ("0.33.0", "K4", 1070), ("0.33.0", "K5", 0))
 """(release, defect, a seed from which it is drawn soon)."""
@@ -34,7 +34,7 @@ def without_one(program: SchedulerProgram) -> Iterator[SchedulerProgram]:
 
 
 @pytest.mark.parametrize(("version", "defect", "seed"), DEFECTS)
-def test_a_found_defect_is_minimised_to_a_few_actions(version: str, defect: str, seed: int) -> None:
+def test_a_found_defect_is_shrunk_to_a_few_actions(version: str, defect: str, seed: int) -> None:
     with open_subject(f"vllm=={version}", "scheduler") as subject:
         examiner = SchedulerExaminer(subject, watch_goals=False)
         runs = 0
@@ -48,11 +48,11 @@ def test_a_found_defect_is_minimised_to_a_few_actions(version: str, defect: str,
 
         drawn = (draw_program(Random(seed + n), 40) for n in range(20))
         program = next(p for p in drawn if fails(p))
-        small = minimise(program, fails)
+        small = shrink(program, fails)
         assert fails(small)
         assert len(small.actions) <= MOST_ACTIONS < len(program.actions)
         assert not any(fails(shorter) for shorter in without_one(small))
-        assert minimise(small, fails) == small
+        assert shrink(small, fails) == small
         assert runs < MOST_RUNS
         setup = small.configuration
         smaller = replace(small, configuration=replace(setup, num_blocks=setup.num_blocks - 1))
@@ -64,7 +64,7 @@ def test_a_found_defect_is_minimised_to_a_few_actions(version: str, defect: str,
 
 def minimal(fails: Callable[[SchedulerProgram], bool], seed: int = 1) -> SchedulerProgram:
     program = next(p for n in range(99) if fails(p := draw_program(Random(seed + n), 40)))
-    return minimise(program, fails)
+    return shrink(program, fails)
 
 
 def test_what_always_fails_becomes_the_plainest_setup_without_actions() -> None:
@@ -93,7 +93,7 @@ def test_what_a_failure_needs_is_kept_and_no_more() -> None:
         assert action in (Arrive(prompt=3, output=1), Step())
 
 
-def test_a_failure_that_comes_and_goes_is_minimised_in_finite_time() -> None:
+def test_a_failure_that_comes_and_goes_is_shrunk_in_finite_time() -> None:
     asked: set[str] = set()
 
     def fails(program: SchedulerProgram) -> bool:

@@ -19,7 +19,7 @@ from kvproof.gate.results import (
     TableResult,
 )
 from kvproof.search.findings import headline
-from kvproof.search.hunt import Finding, Outcome
+from kvproof.search.outcome import Finding, Outcome
 from kvproof.theorems.proofs import Proofs
 
 SHOWN_MISMATCHES = 5

@@ -18,7 +18,7 @@ import pytest
 
 from invariants.proofs.catalogue import OBLIGATIONS
 from kvproof import cli
-from kvproof.commands import search as search_commands
+from kvproof.commands import looking
 from kvproof.gate.events import GateResult, StageEnded
 from kvproof.gate.results import CanaryResult, NotRun, StageResult
 from kvproof.gate.settings import OWN_CORPUS
@@ -533,7 +533,7 @@ def test_a_finding_that_cannot_be_saved_is_reported_all_the_same(
     def full(*_: Any) -> None:
         raise CaseFileError("cannot write trace x (no space left on device): free some")
 
-    monkeypatch.setattr(search_commands, "save_findings", full)
+    monkeypatch.setattr(looking, "save_findings", full)
     subjects = ("reference:eager", "reference:deferred")
     ran = kvproof("diff", *subjects, "--seed", "1", "--programs", "3", "--json")
     assert ran.code == 1

@@ -20,7 +20,7 @@ from kvproof.gate.results import CanaryResult
 from kvproof.gate.settings import OWN_CORPUS, Settings
 from kvproof.gate.table import expected_column
 from kvproof.reports.words.gate import details_of
-from kvproof.search.hunt import Finding, Outcome, unseen
+from kvproof.search.outcome import Finding, Outcome, unseen
 from kvproof.subjects.names import open_subject
 from kvproof.subjects.subject import Subject
 from kvproof.theorems.proving import run_proofs

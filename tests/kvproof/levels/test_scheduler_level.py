@@ -20,7 +20,6 @@ from rich.console import Console
 from invariants.rules import RULES_OF, SENTENCED, sentence_of
 from invariants.scheduler.account import account_of
 from invariants.violation import Cause, Violation
-from kvproof.commands.search import check_defect
 from kvproof.engines.vllm.engine import Engine
 from kvproof.engines.vllm.environment import Load
 from kvproof.engines.vllm.inside.scheduler_worker import SchedulerRunner
@@ -28,15 +27,17 @@ from kvproof.errors import CouldNotRun
 from kvproof.gate.gate import stages_of
 from kvproof.gate.plan import Plan, Profile
 from kvproof.gate.settings import OWN_CORPUS, Settings
-from kvproof.levels.scheduler import SchedulerExaminer, digests_of, modes_of
+from kvproof.levels.level import first_difference
+from kvproof.levels.scheduler import SchedulerExaminer, check_defect, digests_of, modes_of
 from kvproof.reports.as_json import outcome_json
 from kvproof.reports.terminal import show_outcome
 from kvproof.reports.words.finding import describe_finding
 from kvproof.reports.words.gate import details_of
 from kvproof.reports.words.scheduler import SCHEDULER_WORDS, describe_action
 from kvproof.search.findings import save_findings
-from kvproof.search.hunt import MAX_DEATHS, Outcome, soak, unseen
-from kvproof.search.replay import first_difference, replay_scheduler
+from kvproof.search.hunt import MAX_DEATHS, soak
+from kvproof.search.outcome import Outcome, unseen
+from kvproof.search.replay import replay
 from kvproof.subjects.decoding import digest_of_answer
 from kvproof.subjects.effort import efforts_of
 from kvproof.subjects.names import has_level, open_subject
@@ -156,7 +157,7 @@ def test_the_crash_is_found_saved_and_replayed(
     assert path.name == "I4-scheduler-vllm-0.30.0-seed-1.json"
     trace = read_case(path)
     assert trace.level == "scheduler"
-    failed, fixed = (replay_scheduler(path, trace, subject) for subject in (oldest, newest))
+    failed, fixed = (replay(path, trace, subject, None) for subject in (oldest, newest))
     assert (failed.outcome, failed.first_changed_step) == ("FAILED", None)
     assert (fixed.outcome, fixed.starts) == ("FIXED", True)
     assert fixed.first_changed_step is not None
@@ -170,7 +171,7 @@ def test_a_trace_of_the_corpus_goes_as_it_expects(
     name: str, outcome: str, expected: str, k1: CaseFile
 ) -> None:
     with open_subject(name, "scheduler") as subject:
-        entry = replay_scheduler(K1, k1, subject)
+        entry = replay(K1, k1, subject, None)
     assert (entry.outcome, entry.expected, entry.as_expected) == (outcome, expected, True)
 
 
@@ -179,7 +180,7 @@ def test_a_trace_with_which_a_release_does_not_start_is_an_error(
 ) -> None:
     small = replace(k1.program.configuration, num_blocks=4)
     trace = replace(k1, program=replace(k1.program, configuration=small))
-    entry = replay_scheduler(K1, trace, newest)
+    entry = replay(K1, trace, newest, None)
     assert (entry.outcome, entry.starts, entry.as_expected) == ("ERROR", False, False)
     assert "blocks; at least" in entry.why
 

@@ -27,7 +27,7 @@ from kvproof.gate.results import (
 from kvproof.reports.github import annotate
 from kvproof.reports.junit import write_junit
 from kvproof.reports.words.gate import describe_event, details_of
-from kvproof.search.hunt import Finding, Outcome, Verdict
+from kvproof.search.outcome import Finding, Outcome, Verdict
 from kvproof.search.replay import Replayed
 from kvproof.theorems.proofs import Proofs
 from model.program import Program

@@ -11,10 +11,10 @@ import pytest
 
 from kvproof.errors import CouldNotRun
 from kvproof.gate.settings import OWN_CORPUS
+from kvproof.levels.manager import first_changed_step
 from kvproof.search.replay import (
     Replayed,
     expected_of,
-    first_changed_step,
     not_replayed,
     replay,
     subjects_of,

@@ -14,11 +14,13 @@ from invariants.manager.transition import Transition
 from invariants.rules import Rule
 from invariants.violation import Cause, Seen, Violation
 from kvproof.errors import CouldNotRun
-from kvproof.levels.manager import Examiner
+from kvproof.levels.manager import ManagerExaminer
 from kvproof.levels.pair import PairExaminer
-from kvproof.search import hunt as search_module
+from kvproof.search import shrinking
 from kvproof.search.findings import check_writable, headline, save_findings
-from kvproof.search.hunt import MAX_DEATHS, Outcome, search, soak
+from kvproof.search.hunt import MAX_DEATHS, soak
+from kvproof.search.hypothesis_rounds import search
+from kvproof.search.outcome import Outcome
 from kvproof.subjects.names import open_subject
 from kvproof.subjects.reference import reference_subject
 from kvproof.subjects.subject import Detail, Subject
@@ -52,8 +54,8 @@ ON_FINISH_AS_K2 = Rule(K2_RULE, "No request ends.", (broken_by(Finish, K2_CAUSE)
 ABSURD = (ON_END_OF_STEP, ON_FINISH)
 
 
-def examiner(*rules: Rule, dialect: Dialect = NEWEST) -> Examiner:
-    return Examiner(reference_subject(dialect), dialect, rules, watch_goals=False)
+def examiner(*rules: Rule, dialect: Dialect = NEWEST) -> ManagerExaminer:
+    return ManagerExaminer(reference_subject(dialect), dialect, rules, watch_goals=False)
 
 
 def summary(outcome: Outcome) -> Any:
@@ -91,9 +93,9 @@ class FakeEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def examiner(self) -> Examiner:
+    def examiner(self) -> ManagerExaminer:
         subject: Subject = self
-        return Examiner(subject, NEWEST, (), watch_goals=False)
+        return ManagerExaminer(subject, NEWEST, (), watch_goals=False)
 
 
 def finishes(trace: Trace) -> bool:
@@ -106,7 +108,7 @@ def dies(trace: Trace, ending: Any = "crashed") -> Trace:
 
 # What is found
 
-Run = Callable[[Examiner], Outcome]
+Run = Callable[[ManagerExaminer], Outcome]
 RUNS: dict[str, Run] = {
     "search": lambda e: search(e, 7, max_examples=40),
     "soak": lambda e: soak(e, 7, programs=20),
@@ -240,7 +242,7 @@ def test_a_search_ends_when_the_worker_dies_again_and_again() -> None:
 def test_minimising_a_hang_is_given_up_when_it_takes_too_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(search_module, "MINIMISING_SECONDS", 0.3)
+    monkeypatch.setattr(shrinking, "SHRINKING_SECONDS", 0.3)
 
     def hang(_: FakeEngine, trace: Trace) -> Trace:
         if not finishes(trace):

@@ -18,7 +18,7 @@ from kvproof.gate.gate import run_gate, stages_of
 from kvproof.gate.plan import Plan, Profile
 from kvproof.gate.results import PredictedResult
 from kvproof.gate.settings import Settings
-from kvproof.levels.manager import Examiner
+from kvproof.levels.manager import ManagerExaminer
 from kvproof.levels.scheduler import SchedulerExaminer
 from kvproof.reports.words.gate import details_of
 from kvproof.subjects.names import open_subject
@@ -60,7 +60,7 @@ def run_some(subject_name: str, level: Level) -> int:
     """Programs of a level; returns how many of them ran without a violation."""
     with open_subject(subject_name, level) as subject:
         if level == "manager":
-            examiner = Examiner(subject, subject.dialect)
+            examiner = ManagerExaminer(subject, subject.dialect)
             programs = [examiner.draw(Random(seed), 60) for seed in range(PROGRAMS)]
             return sum(not result.violations for result in examiner.examine_many(programs))
         whole = SchedulerExaminer(subject)
