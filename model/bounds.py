@@ -11,7 +11,6 @@ from model.admission import INTEGERS, Arithmetic, Demand, Number, kept_copies
 from model.dialect import Dialect
 from model.holding import ACTIVE_TAIL_PAGES
 from model.manager.configuration import Configuration
-from model.startup import minimum_blocks
 
 # What a deployment admits, where it crashes, what it keeps
 
@@ -137,11 +136,6 @@ def sizes_of(configuration: Configuration) -> Sizes:
 def least_blocks(configuration: Configuration, dialect: Dialect) -> int:
     """``least_pool`` of an engine with HiSparse and a host pool that holds the request."""
     return int(least_pool(sizes_of(configuration), dialect.hot_when_window_full))
-
-
-def blocks_missing(configuration: Configuration, dialect: Dialect) -> int:
-    """How many blocks the start-up check may ask too few: 0 means that no lone request stalls."""
-    return max(least_blocks(configuration, dialect) - minimum_blocks(configuration, dialect), 0)
 
 
 def is_reached(configuration: Configuration, dialect: Dialect) -> bool:

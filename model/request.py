@@ -22,7 +22,6 @@ class Request:
     salt: int
     tokens: list[int]
     """Prompt and generated tokens."""
-    num_prompt: int
     status: Status = Status.WAITING
     computed: int = 0
     """Tokens computed, those of steps in flight included."""

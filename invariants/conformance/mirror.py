@@ -137,7 +137,7 @@ class Mirror:
         if request is None:
             if view.request in self._ended:
                 raise DifferenceError(f"request {view.request} has ended before")
-            request = Request(view.request, 0, 0, 0, [], 0)
+            request = Request(view.request, 0, 0, 0, [])
             self.allocator.register(request)
             self.requests[request.id] = request
         before = (request.num_tokens, request.computed, request.in_flight, request.status)

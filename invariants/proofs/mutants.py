@@ -5,12 +5,11 @@ stated over its functions.
 """
 
 import inspect
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import cast
 
-from invariants.proofs.obligation import Formulas, Obligation, Result, prove_all
+from invariants.proofs.obligation import Formulas
 from model import admission
 
 
@@ -64,9 +63,3 @@ def formulas_of(mutant: Mutant) -> Formulas:
     module = ModuleType(admission.__name__)
     exec(source.replace(mutant.original, mutant.changed), module.__dict__)
     return cast("Formulas", module)
-
-
-def prove_mutant(mutant: Mutant, obligations: Sequence[Obligation]) -> list[Result]:
-    """The obligations that come out otherwise over the mutant."""
-    results = prove_all(obligations, formulas_of(mutant))
-    return [result for result in results if not result.as_expected]

@@ -141,9 +141,7 @@ class Session(Generic[HitT, BlocksT]):
             token_at(self._next_id, action.family, action.shared, position)
             for position in range(count)
         ]
-        request = Request(
-            self._next_id, action.family, action.shared, action.salt, tokens, num_prompt=count
-        )
+        request = Request(self._next_id, action.family, action.shared, action.salt, tokens)
         self._next_id += 1
         self.requests[request.id] = request
         self.waiting.append(request)

@@ -9,10 +9,9 @@ from itertools import product
 from random import Random
 
 import pytest
-
-from invariants.manager.judge import Judge
-from invariants.proofs.alone import (
+from lone_requests import (
     Steps,
+    blocks_missing,
     finishes,
     hardest_steps,
     least_blocks_for,
@@ -20,6 +19,8 @@ from invariants.proofs.alone import (
     simulate,
     whole_budget_steps,
 )
+
+from invariants.manager.judge import Judge
 from invariants.proofs.arithmetic import Symbols, decide
 from invariants.proofs.catalogue import OBLIGATIONS
 from invariants.proofs.mutants import MUTANTS, Mutant, formulas_of
@@ -28,7 +29,7 @@ from invariants.proofs.predicted import charge_programs, mismatches, shapes
 from kvproof.gate.table import EXPECTED, FREE_BLOCKS
 from kvproof.subjects.names import open_subject
 from model.admission import INTEGERS, Number, kept_copies
-from model.bounds import blocks_missing, is_reached, least_blocks
+from model.bounds import is_reached, least_blocks
 from model.dialect import Dialect
 from model.manager.actions import Admit, Arrive, CompleteTransfers, EndStep, Extend, Hold
 from model.manager.configuration import Configuration

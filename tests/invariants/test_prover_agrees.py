@@ -10,14 +10,14 @@ from itertools import product
 from typing import Any
 
 import pytest
-
-from invariants.proofs.instance import (
+from prover_instance import (
     Instance,
     Order,
     Verdict,
     hit_instance,
     running_instance,
 )
+
 from invariants.proofs.mutants import MUTANTS, Mutant, formulas_of
 from invariants.proofs.obligation import THE_MODELS, Formulas
 from invariants.proofs.predicted import look_up

@@ -99,7 +99,7 @@ COUNTERS = (free, to_touch, to_pop, to_pin)
 SORTS = (BLOCK, SLOT, PAGE)
 
 b, c, d = (Term(name, BLOCK) for name in "bcd")
-s, t, u = (Term(name, SLOT) for name in "stu")
+s, t = (Term(name, SLOT) for name in "st")
 p, q = (Term(name, PAGE) for name in "pq")
 """Variables for the formulas of this package."""
 

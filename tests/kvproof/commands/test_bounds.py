@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lone_requests import hardest_steps, lone_program
 
-from invariants.proofs.alone import hardest_steps, lone_program
 from invariants.proofs.catalogue import OBLIGATIONS
 from kvproof.cli import run
 from kvproof.gate.table import EXPECTED, FREE_BLOCKS

@@ -152,6 +152,10 @@ def test_an_action_is_told_as_the_calls_it_came_to(
     assert describe_action(action, read(response, action)) == words
 
 
+def describe_change(before: Snapshot | None, after: Snapshot) -> list[str]:
+    return [f"{part}: {old} → {new}" for part, (old, new) in differing_parts(before, after)]
+
+
 def test_a_change_of_state_is_told_part_by_part() -> None:
     steps = trace_of("vllm-0.33.0").steps
     before, after = snapshot(steps[0]), snapshot(steps[1])

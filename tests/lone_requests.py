@@ -21,6 +21,7 @@ from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.program import Program
 from model.reference import ReferenceAllocator
+from model.startup import minimum_blocks
 
 EVERYTHING = 1_000_000
 Steps = tuple[int, ...]
@@ -163,6 +164,11 @@ def lone_program(configuration: Configuration, steps: Steps) -> ManagerProgram:
             CompleteTransfers(worker, EVERYTHING) for worker in range(configuration.num_workers)
         ]
     return Program(configuration, tuple(actions))
+
+
+def blocks_missing(configuration: Configuration, dialect: Dialect) -> int:
+    """How many blocks the start-up check may ask too few: 0 means that no lone request stalls."""
+    return max(least_blocks(configuration, dialect) - minimum_blocks(configuration, dialect), 0)
 
 
 def least_blocks_for(configuration: Configuration, dialect: Dialect, steps: Steps) -> int:
