@@ -27,6 +27,12 @@ ALIVE = {
     "specs/manager/machine.py:teardown": "Hypothesis calls it after every run",
     "kvproof/search/hunt.py:__call__": "a protocol names what it wants by it",
     "benchmarks/agreement.py:formatter_class": "argparse reads it",
+    "invariants/conformance/records.py:kvproof_calls": "a line of a call log is read by names",
+    "specs/casefile.py:kvproof": "a case file is written by names",
+    "model/scheduler/plan.py:all_resident": "a digest takes all of a plan",
+    "invariants/proofs/refinement/simulation.py:simulate": "the refinement is checked by tests",
+    "invariants/proofs/transition_system/interpretation.py:claims": "as above",
+    "kvproof/engines/vllm/export/harness/*": "what an exported file is composed of",
 }
 """``file:name`` of what is used where vulture cannot see it, and by whom."""
 

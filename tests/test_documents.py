@@ -14,7 +14,6 @@ from kvproof import cli
 from kvproof.engines.vllm.release import release_source
 from model.releases import NEWEST
 
-UNFINISHED = pytest.param("ARCHITECTURE.md", marks=pytest.mark.xfail(reason="to be written anew"))
 DOCUMENTS = sorted(
     file.relative_to(ROOT).as_posix()
     for pattern in ("*.md", "docs/*.md", "specs/*.md")
@@ -68,7 +67,7 @@ def _is_there(path: str) -> bool:
     return place.exists() or place.with_suffix(".py").exists() or within.exists()
 
 
-@pytest.mark.parametrize("name", [*(n for n in DOCUMENTS if n != "ARCHITECTURE.md"), UNFINISHED])
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_what_a_document_names_is_there(name: str) -> None:
     named = {path for path in FILE.findall(text_of(name)) if not is_example(path)}
     assert missing_paths(text_of(name)) == set()
