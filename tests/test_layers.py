@@ -21,8 +21,12 @@ LIBRARIES = {
 """What a layer may import beside the standard library. kvproof may import anything."""
 ENGINE = ("vllm", "torch")
 DOORS = (
+    "kvproof/engines/vllm/export/harness/connectors.py",
+    "kvproof/engines/vllm/export/harness/engine.py",
     "kvproof/engines/vllm/export/harness/manager.py",
+    "kvproof/engines/vllm/export/harness/memory.py",
     "kvproof/engines/vllm/export/harness/pools.py",
+    "kvproof/engines/vllm/export/harness/rules.py",
     "kvproof/engines/vllm/inside/allocator.py",
     "kvproof/engines/vllm/inside/configuration.py",
     "kvproof/engines/vllm/inside/groups.py",

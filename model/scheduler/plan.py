@@ -130,6 +130,10 @@ class Load:
     blocks: Table
     asynchronous: bool
 
+    @property
+    def end(self) -> int:
+        return self.start + self.tokens
+
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:

@@ -136,7 +136,7 @@ def _ordered(definitions: Sequence[Definition]) -> list[Definition]:
         if definition.name in path:
             circle = " → ".join((*path, definition.name))
             raise ComposeError(f"each needs the other when it is defined: {circle}")
-        needed = _reached(by_name, definition.first)
+        needed = definition.first | _reached(by_name, definition.called)
         for other in definitions:
             if other.name in needed and other.name not in placed:
                 place(other, (*path, definition.name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from types import FunctionType, SimpleNamespace
 
 WIDTH = 100
 
@@ -38,6 +39,20 @@ def argument(name: str, value: Code) -> Code:
     if isinstance(value, Brackets):
         return Brackets(f"{name}={value.opening}", value.items, value.closing)
     return f"{name}={value}"
+
+
+def literal(value: object) -> Code:
+    """A value as code: plain values, namespaces of them, functions by their names."""
+    if isinstance(value, SimpleNamespace):
+        fields = vars(value).items()
+        return call("SimpleNamespace", *(argument(name, literal(each)) for name, each in fields))
+    if isinstance(value, Brackets):
+        return value
+    if isinstance(value, FunctionType):
+        return value.__name__
+    if type(value) is object:
+        return "object()"
+    return quoted(value) if isinstance(value, str) else repr(value)
 
 
 def lines_of(code: Code, indent: str = "", end: str = "") -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from invariants.rules import RULE_BY_ID
 from kvproof.engines.vllm.export.calls import BROKEN_BY_REFUSAL, METERED, Recorder, record
 from kvproof.engines.vllm.export.compose import compose
-from kvproof.engines.vllm.export.head import ExportError, head, origin_of, rule_of
+from kvproof.engines.vllm.export.head import CHECKS, ExportError, head, origin_of, rule_of
 from kvproof.engines.vllm.export.layout import Brackets, Code, call, lines_of, listed
 from model.dialect import Dialect
 from model.manager.configuration import Configuration
@@ -19,15 +19,6 @@ HARNESS = (
     "kvproof.engines.vllm.export.harness.manager",
     "kvproof.engines.vllm.export.harness.pools",
 )
-CHECKS = {
-    "I1": "check_conservation",
-    "I2": "check_accounting",
-    "I10": "check_hash_map",
-    "I12": "check_quiescence",
-    "I13": "check_null_block",
-    "I14": "check_host_blocks",
-}
-"""Rules that the state after the last step shows, with the predicate that judges it."""
 JUDGED_BY_CALLS = ("I4", "I6", "I16", "I19", "crash")
 """Rules that the last call itself shows: it raises, or answers wrongly."""
 OUTCOMES = """\

@@ -1,4 +1,4 @@
-"""Export a program of whole engine steps as a stand-alone pytest file for vLLM alone.
+"""A case of the scheduler level as a pytest file for vLLM alone.
 
 The file drives the scheduler itself: which steps it schedules is its own business, and the file's
 workers answer whatever it schedules. So one file says the same about every release, and needs no
@@ -7,49 +7,62 @@ engine to be written.
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
-from string import Template
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from invariants.rules import sentence_of
 from invariants.scheduler.progress import patience
 from invariants.violation import Cause
-from kvproof.engines.vllm.export import scheduler_text as text
-from kvproof.engines.vllm.export import text as export_text
-from kvproof.engines.vllm.export.head import origin_of, rule_of
-from kvproof.engines.vllm.export.scheduler_engine import ENGINE, STORE
-from kvproof.engines.vllm.export.scheduler_memory import MEMORY
-from kvproof.engines.vllm.export.words import plain, ranges
-from model.program import Program
-from model.request import token_at
-from model.scheduler.actions import (
-    Abort,
-    Action,
-    Arrive,
-    CompleteLoad,
-    CompleteTransfers,
-    Output,
-    Reset,
-    Step,
+from kvproof.engines.vllm.export.actions import statements_of
+from kvproof.engines.vllm.export.compose import compose
+from kvproof.engines.vllm.export.head import CHECKS, head, origin_of, rule_of
+from kvproof.engines.vllm.export.layout import (
+    Brackets,
+    Code,
+    call,
+    lines_of,
+    listed,
+    literal,
+    quoted,
 )
-from model.scheduler.minimum import STEPS_IN_FLIGHT
+from kvproof.engines.vllm.inside.settings import configured
+from model.program import Program
+from model.scheduler.actions import Arrive
 from model.scheduler.program import SchedulerProgram
-from model.scheduler.session import MAX_ALIVE
 from model.scheduler.setup import SchedulerSetup
-from specs.casefile import CaseFile
 
-STATE_RULES = {rule: export_text.CHECKS[rule] for rule in ("I1", "I2", "I10", "I13")}
-"""Rules that the pools show after any call, with the predicate that judges it."""
+if TYPE_CHECKING:  # as in ``head``
+    from specs.casefile import CaseFile
+
+HARNESS = (
+    "kvproof.engines.vllm.export.harness.engine",
+    "kvproof.engines.vllm.export.harness.rules",
+    "kvproof.engines.vllm.export.harness.memory",
+    "kvproof.engines.vllm.export.harness.connectors",
+    "kvproof.engines.vllm.export.harness.pools",
+    "kvproof.engines.vllm.inside.store",
+    "kvproof.engines.vllm.inside.configuration",
+    "kvproof.engines.vllm.inside.settings",
+    "kvproof.engines.vllm.inside.groups",
+    "model.scheduler.plan",
+)
+WITHOUT_GPU = "kvproof.engines.vllm.export.harness.without_gpu"
+STATE_RULES = ("I1", "I2", "I10", "I13")
+"""Rules that the pools show after any call."""
 RULES = (*STATE_RULES, "I4", "I7", "I12", "I15", "I16", "I17", "I19", "crash")
-
-Flags = frozenset[str]
+OUTCOMES = """\
+The scheduler is the real one. The test comes first; below it are workers that do what each step
+says and sample the tokens that the test gives. They print what was scheduled and what came of it,
+which pytest shows when the test fails."""
+FILLED = {"full": '{0: "gpu"}', "hisparse": '{HOST: "host", INDEXER: "gpu"}'}
+"""By cache, the groups that a load fills; all two groups of the others."""
+DRAINED = "Everything pending completes, and steps go on until all requests have ended."
 
 
 def export_scheduler_test(case: CaseFile) -> str:
     """The text of a pytest file. Raises ``ExportError``."""
-    return export_serving_test(
+    return export_program(
         case.program,
         rule_of(case, RULES),
         about=case.about,
@@ -59,7 +72,7 @@ def export_scheduler_test(case: CaseFile) -> str:
     )
 
 
-def export_serving_test(
+def export_program(
     program: SchedulerProgram,
     rule: str,
     *,
@@ -70,244 +83,158 @@ def export_serving_test(
 ) -> str:
     """The text of a pytest file that fails where the program breaks one of ``RULES``.
 
-    ``step`` is the index of the action at which it was seen, where that is known: what comes after
-    it is left out. ``about`` and ``origin`` (" that …") stand in the head.
+    ``step`` is the index of the action at which it was seen, and ``cause`` what was seen, where
+    that is known: what comes after it is left out. ``about`` and ``origin`` (" that …") stand in
+    the head.
     """
+    sentence = f"{rule}: {sentence_of(rule, 'scheduler')}"
+    test = body_of(program, rule, step, cause)
+    return compose(head(about, sentence, origin, OUTCOMES), test, HARNESS, WITHOUT_GPU)
+
+
+def body_of(
+    program: SchedulerProgram, rule: str, step: int | None = None, cause: Cause | None = None
+) -> str:
+    """The test function alone, with imports of what it uses of the engine."""
     actions = program.actions
     drains = step is None or step >= len(actions) or rule in ("I12", "I16")
     if not drains and step is not None:
         actions = actions[: step + 1]
-    program = Program(program.configuration, actions)
-    flags = _flags(program, rule, cause, drains)
-    names = _names(program, rule) | {
-        "about": textwrap.fill(plain(about), 96),
-        "rule": textwrap.fill(f"{rule}: {sentence_of(rule, 'scheduler')}", 96),
-        "origin": plain(origin),
-    }
-    head = _filled(f"{text.HEAD}\n{text.IMPORTS}\n{text.CONSTANTS}", flags, names)
-    parts = [_filled(part, flags, names) for part in _parts(rule, flags)]
-    return "\n\n".join([head, _test(program, rule, flags), *parts])
+    part = _Part(Program(program.configuration, actions), rule, cause)
+    statements = [*part.engine(), *statements_of(part.program, rule == "I16")]
+    if drains:
+        arrivals = [action for action in actions if isinstance(action, Arrive)]
+        rounds = patience(part.setup, len(arrivals)) + sum(arrival.delays for arrival in arrivals)
+        statements += ["", f"# {DRAINED}", f"drain(engine, patience={rounds})"]
+    if rule == "I12":
+        statements.append("check_quiescence(scheduler.kv_cache_manager)")
+    lines = [line for code in statements for line in lines_of(code, "    " if str(code) else "")]
+    test = [f"def test_{rule.lower()}() -> None:", *lines]
+    return "\n".join([*part.imports(), *test, "", "", *part.config()])
 
 
-def _parts(rule: str, flags: Flags) -> Iterator[str]:
-    yield text.CACHE
-    yield text.CONFIGURATION
-    if "store" in flags:
-        yield STORE
-    if "tables" in flags:
-        yield MEMORY
-    if rule in STATE_RULES:
-        yield f"{export_text.POOLS}\n\n{STATE_RULES[rule]}"
-    yield ENGINE
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a program and a rule need of the harness."""
 
+    program: SchedulerProgram
+    rule: str
+    cause: Cause | None
 
-# What a file needs
+    @property
+    def setup(self) -> SchedulerSetup:
+        return self.program.configuration
 
+    @property
+    def loses(self) -> bool:
+        """Whether the store fails to load something."""
+        arrivals = [action for action in self.program.actions if isinstance(action, Arrive)]
+        return self.setup.external_store and any(a.stored and a.lost for a in arrivals)
 
-def _flags(program: SchedulerProgram, rule: str, cause: Cause | None, drains: bool) -> Flags:
-    """The flags of the templates, by which a file has only what its program uses."""
-    setup, actions = program.configuration, program.actions
-    arrivals = [action for action in actions if isinstance(action, Arrive)]
-    taken = {type(action) for action in actions}
-    store = setup.external_store
-    stored = [action for action in arrivals if store and action.stored]
-    # Where a client got other tokens than it should, it matters little what blocks hold.
-    contents = rule == "I7" and cause is not Cause.WRONG_TOKENS
-    flags = {
-        setup.cache: True,
-        "store": store,
-        "connector": store or setup.hisparse,
-        "both": store and setup.hisparse,
-        "async": setup.async_scheduling,
-        "delays": any(store and action.delays for action in arrivals),
-        "lost": any(action.lost for action in stored),
-        "many": len(arrivals) > MAX_ALIVE,
-        "drain": drains,
-        "abort": Abort in taken,
-        "reset": Reset in taken,
-        "complete_load": drains or CompleteLoad in taken,
-        "complete_transfers": drains or CompleteTransfers in taken,
-        "delivered": rule == "I7",
-        "contents": contents,
-        "reach": rule == "I15" and store,
-        "tables": contents or (rule == "I15" and store),
-        "progress": rule == "I16",
-        "quiescence": rule == "I12",
-        "checked": rule in STATE_RULES or rule == "I17",
-        "debt": rule == "I17",
-        "accounting": rule == "I2",
-    }
-    return frozenset(name for name, needed in flags.items() if needed)
+    @property
+    def scheduler(self) -> str:
+        return "AsyncScheduler" if self.setup.async_scheduling else "Scheduler"
 
+    def imports(self) -> Iterator[str]:
+        module = "async_scheduler" if self.setup.async_scheduling else "scheduler"
+        yield f"from vllm.v1.core.sched.{module} import {self.scheduler}"
+        yield "from types import SimpleNamespace"
+        if self.rule == "I15" and self.setup.cache == "sliding" and self.setup.external_store:
+            yield "from functools import partial"
 
-def _names(program: SchedulerProgram, rule: str) -> dict[str, Any]:
-    setup = program.configuration
-    blocks, resident = setup.watermark_blocks, range(setup.num_resident_groups)
-    groups = [
-        f'KVCacheGroupSpec(["{kind}{n}"], {kind}, enable_kv_transfer=False)'
-        for kind in ("resident", "hot")
-        for n in resident
-    ]
-    hashed = setup.prefix_caching or setup.external_store or setup.hisparse
-    paged = {"sliding": "(0, 1)", "hisparse": "(INDEXER, *RESIDENT)"}.get(setup.cache, "(0,)")
-    under_way = ["self.in_flight"]
-    under_way += ["self.transfers"] if setup.hisparse else []
-    under_way += ["self.loads"] if setup.external_store else []
-    completed = ["self.completed"] if setup.hisparse else []
-    requests = sum(isinstance(action, Arrive) for action in program.actions)
-    settings = {field.name: getattr(setup, field.name) for field in fields(setup)}
-    return settings | {
-        "steps_in_flight": STEPS_IN_FLIGHT[setup.async_scheduling],
-        "patience": patience(setup, requests) + _delays(program),
-        "resident": f"({', '.join(str(2 + n) for n in resident)},)",
-        "resident_groups": (",\n" + " " * 12).join(groups) + ",",
-        "watermark": f"({blocks} + 0.5) / NUM_BLOCKS" if blocks else "0.0",
-        "mamba_mode": "align" if setup.cache == "mamba" else "none",
-        "hisparse_config": "object()" if setup.hisparse else "None",
-        "scheduler": "AsyncScheduler" if setup.async_scheduling else "Scheduler",
-        "hasher": "get_request_block_hasher(BLOCK_SIZE, sha256)" if hashed else "None",
-        "max_alive": MAX_ALIVE,
-        "under_way": " or ".join(under_way),
-        "busy": " or ".join([*under_way, *completed]),
-        "sentence": sentence_of(rule, "scheduler"),
-        "paged_groups": paged,
-        "pool_of_row": '"host" if group == HOST else "gpu"' if setup.hisparse else '"gpu"',
-    }
+    def config(self) -> Iterator[str]:
+        """A function that returns what the scheduler reads of its configuration."""
+        setup, failure = self.setup, quoted(self.setup.load_failure)
+        transfer: Brackets | None = None
+        if setup.hisparse:
+            kind = "hisparse_beside_store" if setup.external_store else "hisparse_alone"
+            transfer = call(kind, failure)
+        elif setup.external_store:
+            transfer = call("store_alone", failure)
+        yield "def vllm_config() -> SimpleNamespace:"
+        yield f'    """{configured.__doc__}"""'
+        settings = literal(configured(setup, transfer))
+        assert isinstance(settings, Brackets)
+        yield from lines_of(Brackets(f"return {settings.opening}", settings.items, ")"), "    ")
 
+    def cache(self) -> Brackets:
+        setup = self.setup
+        arguments: list[Code] = [f"block_size={setup.block_size}"]
+        if setup.cache == "sliding":
+            arguments.append(f"window={setup.sliding_window}")
+        if setup.hisparse:
+            arguments.append(f"resident_groups={setup.num_resident_groups}")
+            arguments.append(f"hot_blocks={setup.hot_blocks}")
+        pools: list[Code] = [f"num_blocks={setup.num_blocks}"]
+        if setup.hisparse:
+            pools.append(f"num_host_blocks={setup.num_host_blocks}")
+        return call("cache_of", call(f"{setup.cache}_groups", *arguments), *pools)
 
-def _delays(program: SchedulerProgram) -> int:
-    return sum(action.delays for action in program.actions if isinstance(action, Arrive))
+    def engine(self) -> Iterator[Code]:
+        """The scheduler, its connectors, the rule, and the engine that has them."""
+        setup = self.setup
+        cache = self.cache()
+        yield Brackets(f"cache = {cache.opening}", cache.items, cache.closing)
+        yield f"scheduler = new_scheduler({self.scheduler}, vllm_config(), cache)"
+        connectors: list[Code] = []
+        if setup.hisparse:
+            yield f"transfers = Transfers{'BesideStore' * setup.external_store}()"
+            connectors.append("transfers")
+        if setup.external_store:
+            store = "scheduler.connector" + ".sub_connectors[1]" * setup.hisparse
+            lossy = f"LossyLoads({store}, block_size={setup.block_size})"
+            yield f"loads = {lossy if self.loses else f'Loads({store})'}"
+            connectors.append("loads")
+        yield from self.judged()
+        others = [listed(connectors)] if connectors else []
+        yield call("engine = Engine", "scheduler", "rule", *others)
 
+    def judged(self) -> Iterator[Code]:
+        """Statements that make the rule; a bare one where a call or the end of a run judges it."""
+        setup, rule = self.setup, self.rule
+        if rule == "I2":
+            yield f"rule = {'HiSparse' * setup.hisparse}ReferencesAreHeld()"
+        elif rule in STATE_RULES:
+            yield f"rule = PoolsAreSound({CHECKS[rule]})"
+        elif rule == "I16":
+            yield f"rule = NoneAlonePreempted({'transfers' * setup.hisparse})"
+        elif rule == "I17":
+            yield "rule = NoDebt()"
+        elif rule == "I15" and setup.external_store:
+            reach = f"{setup.cache}_reach"
+            if setup.cache == "sliding":
+                reach = f"partial(sliding_reach, window={setup.sliding_window})"
+            filled = FILLED.get(setup.cache, '{0: "gpu", 1: "gpu"}')
+            yield f"tables = {self.tables()}"
+            yield call("rule = LoadsBesideNobody", "tables", str(setup.block_size), reach, filled)
+        elif rule == "I7" and self.cause is Cause.WRONG_TOKENS:
+            yield "rule = OwnTokens()"
+        elif rule == "I7":
+            kind = {"hisparse": "HiSparseMemory", "mamba": "MambaMemory"}.get(setup.cache, "Memory")
+            yield call(
+                f"memory = {kind}", self.tables(), str(setup.block_size), self.memory_groups()
+            )
+            if self.loses:
+                yield "rule = NoLostContents(memory, loads)"
+            else:
+                yield f"rule = Own{'OrLoaded' * setup.external_store}Contents(memory)"
+        else:
+            yield "rule = Rule()"
 
-# Templates
+    def tables(self) -> str:
+        return (
+            f"HiSparseTables({self.setup.num_resident_groups})"
+            if self.setup.hisparse
+            else "Tables()"
+        )
 
-
-def _filled(template: str, flags: Flags, names: dict[str, Any]) -> str:
-    return Template("\n".join(_kept(template, flags)) + "\n").substitute(names)
-
-
-def _kept(template: str, flags: Flags) -> Iterator[str]:
-    """The lines of a template whose conditions hold."""
-    conditions: list[bool] = []
-    for line in template.splitlines():
-        if line.startswith("#if "):
-            conditions.append(_holds(line.removeprefix("#if "), flags))
-        elif line == "#fi":
-            conditions.pop()
-        elif all(conditions):
-            yield line
-    assert not conditions, "an #if without #fi"
-
-
-def _holds(condition: str, flags: Flags) -> bool:
-    """``a|b&!c``: any of the parts, of each all of its flags."""
-    return any(
-        all((flag.lstrip("!") in flags) != flag.startswith("!") for flag in part.split("&"))
-        for part in condition.split("|")
-    )
-
-
-# The test
-
-
-def _test(program: SchedulerProgram, rule: str, flags: Flags) -> str:
-    lines = ["engine = Engine()"]
-    arrivals = 0
-    for index, action in enumerate(program.actions):
-        words, calls = _WORDING[type(action)](action, program.configuration, arrivals)
-        arrivals += isinstance(action, Arrive)
-        comment = f"{index + 1}. {words}"
-        lines += ["", *textwrap.wrap(comment, 94, initial_indent="# ", subsequent_indent="# ")]
-        lines += calls
-    if "drain" in flags:
-        lines += ["", f"# {_DRAIN}", "engine.drain()"]
-    body = "".join(f"    {line}\n" if line else "\n" for line in lines)
-    return f"def test_{rule.lower()}():\n{body}"
-
-
-_DRAIN = "Everything pending completes, and steps go on until all requests have ended."
-
-Call = tuple[str, list[str]]
-"""An action in words, and the lines that take it."""
-
-
-def _arrive(action: Arrive, setup: SchedulerSetup, number: int) -> Call:
-    longest = setup.max_model_len
-    prompt = max(1, min(action.prompt, longest - 1))
-    output = max(1, min(action.output, longest - prompt))
-    stored = min(action.stored, _storable(setup, prompt))
-    words = [f"Request {number} arrives: {_count(prompt, 'prompt token')}, {output} to generate"]
-    arguments = [
-        f'"{number}"',
-        ranges([token_at(number, action.family, action.shared, at) for at in range(longest + 2)]),
-        f"prompt={prompt}",
-        f"max_tokens={output}",
-    ]
-    if action.priority:
-        words.append(f"priority {action.priority}")
-        arguments.append(f"priority={action.priority}")
-    if action.salt:
-        words.append(f"salt {action.salt}")
-        arguments.append(f'cache_salt="{action.salt}"')
-    if stored:
-        how = "beside the steps" if action.asynchronous else "within a step"
-        words.append(f"the first {stored} in the store, loaded {how}")
-        arguments += [f"stored={stored}", f"asynchronous={action.asynchronous}"]
-    if setup.external_store and action.delays:
-        words.append(f'{_count(action.delays, "look-up")} answered "not known yet" first')
-        arguments.append(f"delays={action.delays}")
-    if stored and action.lost:
-        words.append(f"its last {_count(action.lost, 'page')} lost at first")
-        arguments.append(f"lost_pages={action.lost}")
-    call = f"engine.arrive({', '.join(arguments)})"
-    return f"{', '.join(words)}.", _wrapped(call, arguments)
-
-
-def _storable(setup: SchedulerSetup, prompt: int) -> int:
-    """What a store may have of a prompt: see ``model.scheduler.ghost_store``."""
-    if not setup.external_store or prompt == 1:
-        return 0
-    return prompt - (setup.cache == "mamba")
-
-
-def _wrapped(call: str, arguments: Sequence[str]) -> list[str]:
-    if len(call) <= 92:
-        return [call]
-    return ["engine.arrive(", *(f"    {argument}," for argument in arguments), ")"]
-
-
-def _complete_transfers(action: CompleteTransfers, setup: SchedulerSetup, _: int) -> Call:
-    words = f"Up to {_count(action.count, 'page transfer')} to or from the host complete."
-    if not setup.hisparse:
-        return f"{words} There are none.", []
-    return words, [f"engine.complete_transfers({action.count})"]
-
-
-def _complete_load(action: CompleteLoad, setup: SchedulerSetup, _: int) -> Call:
-    words = "A load beside the steps completes."
-    if not setup.external_store:
-        return f"{words} There is none.", []
-    return words, [f"engine.complete_load({action.load})"]
-
-
-def _reset(action: Reset, *_: object) -> Call:
-    if action.preempt_running:
-        return "The prefix cache is reset; what runs is preempted first.", [
-            "engine.reset(preempt_running=True)"
-        ]
-    return "The prefix cache is reset.", ["engine.reset()"]
-
-
-_WORDING: dict[type[Action], Callable[..., Call]] = {
-    Arrive: _arrive,
-    Step: lambda *_: ("A step is scheduled, and runs.", ["engine.step()"]),
-    Output: lambda *_: ("The output of the oldest step arrives.", ["engine.output()"]),
-    CompleteTransfers: _complete_transfers,
-    CompleteLoad: _complete_load,
-    Abort: lambda action, *_: ("A client gives up.", [f"engine.abort({action.request})"]),
-    Reset: _reset,
-}
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    def memory_groups(self) -> Brackets:
+        """The groups whose contents are followed."""
+        resident = [f"Resident({2 + n})" for n in range(self.setup.num_resident_groups)]
+        groups: dict[str, list[Code]] = {
+            "full": ["Pages(0)"],
+            "sliding": ["Pages(0)", f"Window(1, {self.setup.sliding_window})"],
+            "mamba": ["Pages(0)"],
+            "hisparse": ["Pages(1)", *resident],
+        }
+        return listed(groups[self.setup.cache])

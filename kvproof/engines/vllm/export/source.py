@@ -6,6 +6,7 @@ import ast
 import symtable
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +22,8 @@ class Definition:
     """Names that it looks up in its module."""
     first: frozenset[str]
     """Those of them that are looked up when it is defined, annotations apart."""
+    called: frozenset[str]
+    """Those of them that are called then."""
 
     def described(self) -> str:
         return f"{self.module}.{self.name}"
@@ -59,8 +62,10 @@ class Source:
             if name is not None:
                 own = _text(lines, node, following)
                 uses = global_names(own) - {name}
-                first = frozenset(_names(_evaluated(node))) & uses
-                definitions[name] = Definition(module, name, own, uses, first)
+                evaluated = list(_evaluated(node))
+                first = frozenset(_names(evaluated)) & uses
+                called = frozenset(_names(_calls(evaluated))) & uses
+                definitions[name] = Definition(module, name, own, uses, first, called)
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 imports.update((one.local, one) for one in _imported(node))
             elif not _is_docstring(node):
@@ -83,7 +88,12 @@ def read_source(module: str) -> Source:
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"no module {module}")
-    return Source.parse(module, Path(spec.origin).read_text(encoding="utf-8"))
+    return _parsed(module, Path(spec.origin).read_text(encoding="utf-8"))
+
+
+@cache
+def _parsed(module: str, text: str) -> Source:
+    return Source.parse(module, text)
 
 
 def global_names(text: str) -> frozenset[str]:
@@ -162,6 +172,11 @@ def _evaluated(node: ast.stmt) -> Iterator[ast.AST]:
             yield node.value
     else:
         yield node
+
+
+def _calls(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    for node in nodes:
+        yield from (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
 
 
 def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:

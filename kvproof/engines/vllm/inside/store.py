@@ -36,8 +36,6 @@ class StoreConnector(KVConnectorBase_V1, SupportsHMA):
         self._matched: dict[int, tuple[int, bool]] = {}
         self._starting: deque[Load] = deque()
 
-    # The scheduler half
-
     @property
     def requires_kv_delivery(self) -> bool:
         """A cache, which may lose what it was to store; it hands nothing over."""
@@ -92,19 +90,10 @@ class StoreConnector(KVConnectorBase_V1, SupportsHMA):
         """What other engines stored stays; the driver takes it away if it should be gone."""
         return True
 
-    # The worker half is the driver's
+    def worker_half(self, *_: Any, **__: Any) -> None:
+        raise NotImplementedError("loads are made outside the engine")
 
-    def start_load_kv(self, forward_context: Any, **_: Any) -> None:
-        raise NotImplementedError
-
-    def wait_for_layer_load(self, layer_name: str) -> None:
-        raise NotImplementedError
-
-    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **_: Any) -> None:
-        raise NotImplementedError
-
-    def wait_for_save(self) -> None:
-        raise NotImplementedError
+    start_load_kv = wait_for_layer_load = save_kv_layer = wait_for_save = worker_half
 
 
 def _usable(external: External, request: Any) -> int:

@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 from door import OPEN_DOOR
+from formatted import assert_formatted
 
 from kvproof.engines.vllm.engine import provision_release
 from kvproof.engines.vllm.export.case import export_test
@@ -144,7 +145,9 @@ def test_the_steps_are_calls_of_the_allocator_in_the_order_of_the_engine() -> No
 
 @pytest.mark.parametrize("rule", [*STATE_RULES, "I4", "I12", "I14", "I19", "crash"])
 @pytest.mark.parametrize("hisparse", [True, False], ids=["hisparse", "plain"])
-def test_an_exported_file_imports_nothing_but_vllm(rule: str, hisparse: bool) -> None:
+def test_an_exported_file_imports_nothing_but_vllm_and_is_formatted(
+    tmp_path: Path, rule: str, hisparse: bool
+) -> None:
     configuration = Configuration(num_host_blocks=12 if hisparse else 0)
     program: ManagerProgram = Program(configuration, (Arrive(prompt=9), Admit(tokens=9), EndStep()))
     text = export_test(found(program, rule))
@@ -158,7 +161,8 @@ def test_an_exported_file_imports_nothing_but_vllm(rule: str, hisparse: bool) ->
         "__future__", "collections", "types", "typing", "unittest", "torch", "vllm"
     }  # fmt: skip
     assert max(map(len, text.splitlines())) <= 100
-    compile(text, "exported.py", "exec")
+    (tmp_path / "exported.py").write_text(text)
+    assert_formatted(tmp_path)
 
 
 def test_the_crash_fails_on_the_release_that_has_it_and_passes_on_the_others(

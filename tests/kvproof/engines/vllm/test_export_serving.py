@@ -6,7 +6,6 @@ import ast
 import json
 import os
 import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -14,12 +13,13 @@ from typing import Any, get_args
 
 import pytest
 from door import OPEN_DOOR
+from formatted import assert_formatted
 
 from invariants.violation import Cause
 from kvproof.engines.vllm.engine import provision_release
 from kvproof.engines.vllm.export.case import export_test
 from kvproof.engines.vllm.export.head import ExportError
-from kvproof.engines.vllm.export.scheduler import RULES, export_serving_test
+from kvproof.engines.vllm.export.scheduler import RULES, export_program
 from model.program import Program
 from model.scheduler.actions import (
     Abort,
@@ -126,7 +126,7 @@ KINDS = tuple(product(get_args(Cache), (False, True), (False, True)))
 
 
 def export(program: SchedulerProgram, rule: str, step: int | None = None) -> str:
-    return export_serving_test(program, rule, about="A program.", step=step)
+    return export_program(program, rule, about="A program.", step=step)
 
 
 # Running exported files
@@ -183,29 +183,32 @@ def run_python(python: Path, code: str, *arguments: str) -> dict[str, str]:
 # The text
 
 TEST = """\
-def test_i7():
-    engine = Engine()
+def test_i7() -> None:
+    cache = cache_of(full_groups(block_size=2), num_blocks=5)
+    scheduler = new_scheduler(Scheduler, vllm_config(), cache)
+    loads = LossyLoads(scheduler.connector, block_size=2)
+    memory = Memory(Tables(), 2, [Pages(0)])
+    rule = NoLostContents(memory, loads)
+    engine = Engine(scheduler, rule, [loads])
 
     # 1. Request 0 arrives: 5 prompt tokens, 2 to generate, salt 3, the first 4 in the store,
     # loaded beside the steps, 1 look-up answered "not known yet" first, its last 1 page lost at
     # first.
+    loads.store.contents[0] = External(tokens=4, asynchronous=True, delays=1)
+    loads.lost_pages[0] = 1
     engine.arrive(
         "0",
         [*range(1, 4), *range(1000003, 1000010)],
         prompt=5,
         max_tokens=2,
         cache_salt="3",
-        stored=4,
-        asynchronous=True,
-        delays=1,
-        lost_pages=1,
     )
 
     # 2. A step is scheduled, and runs.
     engine.step()
 
     # 3. A load beside the steps completes.
-    engine.complete_load(0)
+    loads.complete(engine, 0)
 
     # 4. Up to 2 page transfers to or from the host complete. There are none.
 
@@ -216,13 +219,13 @@ def test_i7():
     engine.arrive("1", [*range(2000000, 2000010)], prompt=1, max_tokens=1)
 
     # 7. A client gives up.
-    engine.abort(1)
+    abort(engine, 1)
 
     # 8. The prefix cache is reset; what runs is preempted first.
-    engine.reset(preempt_running=True)
+    reset(engine, preempt_running=True)
 
     # Everything pending completes, and steps go on until all requests have ended.
-    engine.drain()
+    drain(engine, patience=41)
 """
 
 
@@ -232,9 +235,7 @@ def test_the_test_is_the_programs_actions_in_words_and_calls() -> None:
     actions = (arrive, Step(), CompleteLoad(), CompleteTransfers(2), Output(), Arrive(), Abort(1),
                Reset(preempt_running=True))  # fmt: skip
     text = export(Program(setup_of("full", external_store=True), actions), "I7")
-    assert text.partition("def test_i7")[2].partition("\n\n\n")[0] + "\n" == TEST.removeprefix(
-        "def test_i7"
-    )
+    assert "def test_i7" + text.partition("def test_i7")[2].partition("\n\n\n")[0] + "\n" == TEST
 
 
 def test_what_comes_after_the_step_that_failed_is_left_out() -> None:
@@ -243,16 +244,16 @@ def test_what_comes_after_the_step_that_failed_is_left_out() -> None:
     assert "# 5. " not in cut
     assert "drain" not in cut
     for rule in ("I12", "I16"):
-        assert "engine.drain()" in export(ordinary("full"), rule, step=3)
-    assert "engine.drain()" in export(ordinary("full"), "I7", step=len(ORDINARY))
+        assert "    drain(engine" in export(ordinary("full"), rule, step=3)
+    assert "    drain(engine" in export(ordinary("full"), "I7", step=len(ORDINARY))
 
 
 def test_blocks_are_followed_only_where_the_finding_is_about_what_they_hold() -> None:
-    wrong_tokens = export_serving_test(FAILED_LOAD, "I7", about="", cause=Cause.WRONG_TOKENS)
+    wrong_tokens = export_program(FAILED_LOAD, "I7", about="", cause=Cause.WRONG_TOKENS)
     assert "class Memory" not in wrong_tokens
     assert "instead of {expected}" in wrong_tokens
     for cause in (None, Cause.MISREAD):
-        text = export_serving_test(FAILED_LOAD, "I7", about="", cause=cause)
+        text = export_program(FAILED_LOAD, "I7", about="", cause=cause)
         assert "class Memory" in text
 
 
@@ -271,17 +272,16 @@ def test_an_exported_file_imports_nothing_but_vllm_and_defines_all_that_it_uses(
                     imported.update(alias.name.partition(".")[0] for alias in node.names)
                 elif isinstance(node, ast.ImportFrom):
                     imported.add(str(node.module).partition(".")[0])
-    assert imported <= {"collections", "importlib", "sys", "types", "unittest", "torch", "vllm"}
-    unused_or_undefined = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F"]
-    done = subprocess.run(
-        [*unused_or_undefined, "-q", str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout
+    assert imported <= {
+        "__future__", "collections", "dataclasses", "functools", "importlib", "sys", "types",
+        "typing", "unittest", "torch", "vllm"
+    }  # fmt: skip
+    assert_formatted(tmp_path)
 
 
 def test_text_of_a_trace_cannot_end_the_docstring() -> None:
     hostile = '"""\nimport os\n\\"""\x00 ${rule} $rule #if {braces} ' + "long " * 40
-    text = export_serving_test(ALONE, "I16", about=hostile, origin=hostile)
+    text = export_program(ALONE, "I16", about=hostile, origin=hostile)
     module = ast.parse(text)
     assert "import os" in str(ast.get_docstring(module))
     assert not any(
@@ -351,16 +351,20 @@ def test_more_requests_than_may_be_alive_at_once_are_refused_as_in_the_run(tmp_p
     )
     text = export(program, "I16")
     assert run_focused("0.33.0", tmp_path, {"many": text}) == {"many": "passed"}
-    full = text.replace("    engine.abort(7)", "    assert len(engine.live) < 8")
+    full = text.replace("    abort(engine, 7)", "    assert len(engine.live) < 8")
     assert run_focused("0.33.0", tmp_path, {"full": full})["full"].startswith("failed: Assertion")
 
 
 # What breaks each predicate, done right before the rule is judged.
-POOL = "self.scheduler.kv_cache_manager.block_pool"
-JUDGED = "        check(manager, coordinator, held)"
+POOL = "engine.scheduler.kv_cache_manager.block_pool"
+JUDGED = "        self.check("
 FAULTS = {
     "I1": (JUDGED, f"        {POOL}.blocks[1].ref_cnt = 0\n{JUDGED}", "Assertion"),
-    "I2": (JUDGED, f"        {POOL}.blocks[1].ref_cnt += 1\n{JUDGED}", "Assertion"),
+    "I2": (
+        "        held = [",
+        f"        {POOL}.blocks[1].ref_cnt += 1\n        held = [",
+        "Assertion",
+    ),
     "I10": (
         JUDGED,
         f"        {POOL}.cached_block_hash_to_block._cache.clear()\n{JUDGED}",
@@ -372,20 +376,19 @@ FAULTS = {
         "Assertion",
     ),
     "I12": (
-        "        for pool in pools_of(self.scheduler):\n            kept",
-        f"        {POOL}.get_new_blocks(1)\n"
-        "        for pool in pools_of(self.scheduler):\n            kept",
+        "    check_quiescence(",
+        f"    {POOL}.get_new_blocks(1)\n    check_quiescence(",
         "these blocks are not free",
     ),
     "I15": (
-        "self.memory.reach(shares)",
-        '{("gpu", block) for block in range(NUM_BLOCKS)}',
+        "self.used[step.number] = set()",
+        'self.used[step.number] = {("gpu", block) for block in range(1000)}',
         "which a step in flight uses",
     ),
     "I17": ("request.num_computed_tokens,", "request.num_computed_tokens - 99,", "request 0: ("),
     "I7": (
-        "wrong = self.memory.run(",
-        "self.memory.holds.clear()\n        wrong = self.memory.run(",
+        "self.memory.run(step.output",
+        "self.memory.holds.clear() or self.memory.run(step.output",
         "which holds nothing instead of",
     ),
 }
@@ -415,7 +418,7 @@ def test_a_preempted_request_that_keeps_its_blocks_is_seen(tmp_path: Path) -> No
 # One verdict with the run itself, on drawn programs, some with an engine that lies to its workers.
 
 COMPARE = f"""
-import contextlib, io, json, sys, types
+import contextlib, importlib, io, json, sys, types
 {OPEN_DOOR}
 from pathlib import Path
 from random import Random
@@ -423,7 +426,7 @@ from kvproof.engines.vllm.inside.loading import install
 install(Path(sys.argv[1]))
 from vllm.v1.core import kv_cache_utils
 from kvproof.engines.vllm.inside.scheduler import EngineScheduler
-from kvproof.engines.vllm.export.scheduler import export_serving_test
+from kvproof.engines.vllm.export.scheduler import HARNESS, body_of, export_program
 from invariants.scheduler.progress import drain
 from invariants.scheduler.judge import Judge
 from specs.scheduler.generator import draw_program
@@ -450,17 +453,32 @@ def verdict(text):
         return error
     return None
 
+def as_it_stands(program, violation):
+    # The same test on the modules themselves.
+    names = {{}}
+    for module in HARNESS:
+        names |= vars(importlib.import_module(module))
+    body = body_of(program, violation.rule, violation.step, violation.cause)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(body, "body", "exec"), names)
+            next(value for name, value in names.items() if name.startswith("test_"))()
+    except Exception as error:
+        return error
+    return None
+
 def compare(seed, lie, cache):
     program = draw_program(Random(seed), 40, {{"cache": cache}})
     violation = first_breach(program)
     if isinstance(violation, Exception):
-        said = verdict(export_serving_test(program, "I19", about=""))
+        said = verdict(export_program(program, "I19", about=""))
         return "raises", repr(said) == repr(violation)
     if violation is None:
-        return "clean", verdict(export_serving_test(program, "I7", about="")) is None
-    text = export_serving_test(program, violation.rule, about="", step=violation.step,
-                               cause=violation.cause)
-    return violation.rule, isinstance(verdict(text), AssertionError)
+        return "clean", verdict(export_program(program, "I7", about="")) is None
+    text = export_program(program, violation.rule, about="", step=violation.step,
+                          cause=violation.cause)
+    said, here = verdict(text), as_it_stands(program, violation)
+    return violation.rule, isinstance(said, AssertionError) and repr(said) == repr(here)
 
 weak = kv_cache_utils.hash_block_tokens
 seen, unlike = set(), []
