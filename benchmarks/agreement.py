@@ -19,14 +19,14 @@ from rich.console import Console
 from rich.table import Table
 
 from model.dialect import Dialect
-from model.releases import DIALECTS
+from model.releases import DIALECTS, NEWEST
 from specs.exhaustive.checkers import murphi, python, spin
 from specs.exhaustive.checkers.errors import CheckerError
 from specs.exhaustive.checkers.instance import Instance, parse_instance
 from specs.exhaustive.checkers.run import Count, missing
 
 INSTANCES = "4/2/1/1,5/2/2/1,6/3/2/1,7/2/2/1"
-POLICIES = "eager,charged,deferred,vllm-0.33.0"
+POLICIES = f"eager,charged,deferred,{NEWEST.dialect.name}"
 """The three adoption points, and the first with copies charged."""
 MOST_RENAMINGS = 1500
 """rumur tries every renaming of every state: more than these take minutes."""

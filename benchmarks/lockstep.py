@@ -1,6 +1,6 @@
 """What lockstep costs beside the engine alone, for the same programs in the same run.
 
-    uv run python benchmarks/lockstep.py [--subject vllm==0.33.0] [--json]
+    uv run python benchmarks/lockstep.py [--subject vllm==VERSION] [--json]
 
 Every number printed is measured by the run that prints it. A run that is not clean prints none.
 """
@@ -34,6 +34,7 @@ from model.dialect import Dialect
 from model.manager.program import ManagerProgram
 from model.manager.session import Session
 from model.reference import ReferenceAllocator
+from model.releases import NEWEST
 from specs.manager.generator import draw_program
 
 ENGINE = "engine alone"
@@ -302,7 +303,7 @@ def report(bench: Bench, options: argparse.Namespace) -> None:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--subject", default="vllm==0.33.0")
+    parser.add_argument("--subject", default=f"vllm=={NEWEST.version}")
     parser.add_argument("--programs", type=int, default=300)
     parser.add_argument("--actions", type=int, default=60, help="of each program")
     parser.add_argument("--seed", type=int, default=0)

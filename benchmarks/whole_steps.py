@@ -27,7 +27,7 @@ Way = Callable[[int], float]
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("version", nargs="?", default="0.33.0")
+    parser.add_argument("version", nargs="?", help="A release; the newest row if none.")
     parser.add_argument("--inside", type=Path, help="For the worker: the engine's sources.")
     options = parser.parse_args()
     if options.inside:
@@ -36,12 +36,14 @@ def main() -> None:
         show(options.version)
 
 
-def show(version: str) -> None:
+def show(asked: str | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from kvproof.engines.vllm.engine import provision_release
+    from model.releases import NEWEST
 
+    version = asked or NEWEST.version
     engine = provision_release(version, "focused")
     command = [str(engine.python), "-P", __file__, version, "--inside", str(engine.source)]
     done = subprocess.run(

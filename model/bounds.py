@@ -97,8 +97,8 @@ class Sizes:
 def held_when_asking(sizes: Sizes, when_window_full: bool, a: Arithmetic = INTEGERS) -> Number:
     """Most pages of a request when it gets its hot region.
 
-    It can be one page short of the window, fill it with one chunk, and bring another; before
-    0.31.0 nothing but a low pool makes it ask, perhaps at its last page.
+    It can be one page short of the window, fill it with one chunk, and bring another; in
+    the first release nothing but a low pool makes it ask, perhaps at its last page.
     """
     if not when_window_full:
         return sizes.pages

@@ -150,6 +150,15 @@ DIALECTS: dict[str, Dialect] = {
 }
 
 
+def first_with(**switches: Any) -> Release:
+    """The oldest release whose dialect has these switches so."""
+    return next(
+        release
+        for release in RELEASES
+        if all(getattr(release.dialect, name) == value for name, value in switches.items())
+    )
+
+
 def release_named(dialect: str) -> Release | None:
     """The release that speaks a dialect, if it is that of one."""
     return next((release for release in RELEASES if release.dialect.name == dialect), None)

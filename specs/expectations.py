@@ -1,6 +1,6 @@
 """Expectations of case files: subjects by name, and ranges of releases.
 
-``vllm>=0.30,<0.34`` names every release in the range that has a row in ``model/releases.py``: a
+``vllm>=1.2,<1.5`` names every release in the range that has a row in ``model/releases.py``: a
 row is somebody's word that the release was seen. Of a release without one nothing is expected.
 """
 

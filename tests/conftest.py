@@ -7,8 +7,8 @@ import os
 import pytest
 
 from kvproof.engines.vllm.engine import provision_release
+from model.releases import VERSIONS
 
-RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
 FULL_VARIABLE = "KVPROOF_TEST_FULL"
 
 
@@ -28,5 +28,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def provisioned() -> None:
     """Tests run side by side: none is to tell of provisioning, or to wait for it."""
-    for version in RELEASES:
+    for version in VERSIONS:
         provision_release(version, "focused")

@@ -1,10 +1,11 @@
 """Alone and admitted: on which pools does a request finish? (Rule I16, defect K5.)
 
-From 0.31.0 a running request asks for its hot region only once it holds as many resident pages as
-admission reserved, and gives no page back before it has the region. Its next chunk then needs the
-region and its own pages at once, beside all pages so far; the start-up check does not ask for
-that. Here are the exact arithmetic of one lone request, step by step, the simulation that it is
-checked against; ``model.bounds`` has the least pool on which every lone request finishes.
+Where the dialect says so, a running request asks for its hot region only once it holds as many
+resident pages as admission reserved, and gives no page back before it has the region. Its next
+chunk then needs the region and its own pages at once, beside all pages so far; the start-up check
+does not ask for that. Here are the exact arithmetic of one lone request, step by step, and the
+simulation that it is checked against; ``model.bounds`` has the least pool on which every lone
+request finishes.
 """
 
 from dataclasses import replace

@@ -17,8 +17,8 @@ from model.manager.configuration import Configuration
 from model.snapshot import RequestState, Snapshot
 
 Order = Literal["eager", "charged", "deferred"]
-"""Copies are pinned before the pops and not charged (0.30.0), charged (#57457), or pinned after the
-pops (#59282 and every release from 0.31.0)."""
+"""Copies are pinned before the pops and not charged (``eager``), charged (#57457), or pinned after
+the pops (#59282 and every release but the first)."""
 Verdict = Literal["granted", "refused", "crash"]
 
 

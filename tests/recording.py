@@ -15,7 +15,6 @@ from model.releases import DIALECTS
 from specs.manager.generator import draw_program
 
 ROOT = Path(__file__).parents[1]
-RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
 PROGRAMS, ACTIONS = 24, 80
 
 

@@ -2,8 +2,8 @@
 ask for less (K5).
 
 The functions are those of ``model.admission`` and ``model.startup``, the bound is that of
-``model.bounds``. Sources: the window and the region are vLLM's, 0.30.0 and, for a request that asks
-when its window is full, 0.31.0 to 0.33.0.
+``model.bounds``. Sources: the window and the region are vLLM's, of the first release and, for a
+request that asks when its window is full, of the later ones.
 """
 
 from dataclasses import dataclass, replace
@@ -16,11 +16,12 @@ from model.bounds import Sizes, held_when_asking, least_pool
 from model.dialect import Dialect
 from model.holding import ACTIVE_TAIL_PAGES
 from model.manager.configuration import Configuration
-from model.releases import DIALECTS
+from model.releases import first_with
 from model.startup import minimum_blocks
 
-ASKS_WHEN_LOW = DIALECTS["vllm-0.30.0"]
-ASKS_WHEN_FULL = DIALECTS["vllm-0.31.0"]
+LOW = first_with(hot_when_window_full=False)
+FULL = first_with(hot_when_window_full=True)
+ASKS_WHEN_LOW, ASKS_WHEN_FULL = LOW.dialect, FULL.dialect
 """Later releases differ in nothing that these claims are about."""
 
 
@@ -174,7 +175,7 @@ def lone_request_is_admitted(f: Formulas) -> Claim:
 
 
 def before_the_region(f: Formulas) -> Claim:
-    """No region is asked for yet: the window is not full (0.31.0)."""
+    """No region is asked for yet: the window is not full."""
     step = any_step(f)
     sizes = step.engine.sizes
     given = (
@@ -188,7 +189,7 @@ def before_the_region(f: Formulas) -> Claim:
 
 
 def bringing_the_region(f: Formulas) -> Claim:
-    """The region and a chunk at once, beside all pages so far (0.31.0).
+    """The region and a chunk at once, beside all pages so far.
 
     Two chunks ago the window was not full: else the region would have come a step earlier.
     """
@@ -205,7 +206,7 @@ def bringing_the_region(f: Formulas) -> Claim:
 
 
 def after_the_region(f: Formulas) -> Claim:
-    """With the region, once all writes are done (0.31.0)."""
+    """With the region, once all writes are done."""
     step = any_step(f)
     given = (within(step), step.pages <= step.row + step.engine.sizes.chunk_pages)
     region = step.engine.hot_blocks
@@ -213,8 +214,8 @@ def after_the_region(f: Formulas) -> Claim:
     return Claim(step.engine.symbols, on_least_pool(step, ASKS_WHEN_FULL), goal, given)
 
 
-def any_step_of_0_30_0(f: Formulas) -> Claim:
-    """Whenever it asks for its region, and though it never gives a page back (0.30.0)."""
+def any_step_when_low(f: Formulas) -> Claim:
+    """Whenever it asks for its region, and though it never gives a page back."""
     step = any_step(f)
     goal = step.granted(wants=True, held_hot=0, held=step.all_pinned)
     return Claim(step.engine.symbols, on_least_pool(step, ASKS_WHEN_LOW), goal, (within(step),))
@@ -224,7 +225,7 @@ def any_step_of_0_30_0(f: Formulas) -> Claim:
 
 
 def one_less_refuses_the_region(f: Formulas) -> Claim:
-    """One page short of its window, then two whole chunks: the second is refused (0.31.0)."""
+    """One page short of its window, then two whole chunks: the second is refused."""
     step = any_step(f)
     engine = step.engine
     held = held_when_asking(engine.sizes, True, engine.symbols.arithmetic)
@@ -235,7 +236,7 @@ def one_less_refuses_the_region(f: Formulas) -> Claim:
 
 
 def one_less_refuses_later(f: Formulas) -> Claim:
-    """A whole chunk that brings all its pages, up to the last, is refused (0.31.0)."""
+    """A whole chunk that brings all its pages, up to the last, is refused."""
     step = any_step(f)
     engine, sizes = step.engine, step.engine.sizes
     pinned = engine.symbols.arithmetic.minimum(sizes.pages, sizes.chunk_pages + ACTIVE_TAIL_PAGES)
@@ -253,8 +254,8 @@ def one_less_refuses_later(f: Formulas) -> Claim:
 # The start-up check
 
 
-def startup_of_0_30_0(f: Formulas) -> Claim:
-    """The check of 0.30.0 asks for the resident pages of the longest request, and is enough.
+def startup_when_low(f: Formulas) -> Claim:
+    """The first check asks for the resident pages of the longest request, and is enough.
 
     Were the region asked for with one block more, it would not be.
     """
@@ -265,8 +266,8 @@ def startup_of_0_30_0(f: Formulas) -> Claim:
     return Claim(engine.symbols, guard, startup >= engine.least(ASKS_WHEN_LOW))
 
 
-def startup_of_0_31_0(f: Formulas) -> Claim:
-    """K5: the check of 0.31.0 asks for the window only."""
+def startup_when_full(f: Formulas) -> Claim:
+    """K5: the later check asks for the window only."""
     engine = any_engine()
     outgrows = engine.longest - 1 >= (engine.resident_cap - 1) * engine.block_size + 2
     goal = engine.startup(ASKS_WHEN_FULL) >= engine.least(ASKS_WHEN_FULL)
@@ -274,7 +275,7 @@ def startup_of_0_31_0(f: Formulas) -> Claim:
 
 
 def startup_within_the_window(f: Formulas) -> Claim:
-    """The check of 0.31.0 is enough where no request outgrows its window."""
+    """The later check is enough where no request outgrows its window."""
     engine = any_engine()
     goal = engine.startup(ASKS_WHEN_FULL) >= engine.least(ASKS_WHEN_FULL)
     return Claim(engine.symbols, engine.resident_cap >= engine.sizes.pages, goal)
@@ -306,18 +307,21 @@ OBLIGATIONS: tuple[Obligation, ...] = (
                ("I16",), bringing_the_region),
     Obligation("alone-later", "On the least pool a lone request with its region gets every chunk.",
                ("I16",), after_the_region),
-    Obligation("alone-0.30.0", "On the least pool of 0.30.0 a lone request gets every chunk.",
-               ("I16",), any_step_of_0_30_0),
+    Obligation(f"alone-{LOW.version}", f"On the least pool of {LOW.version} a lone request gets "
+               "every chunk.",
+               ("I16",), any_step_when_low),
     Obligation("alone-asking-exact", "One block less can refuse a lone request its region.",
                ("I16",), one_less_refuses_the_region),
     Obligation("alone-later-exact", "One block less can refuse a lone request a later chunk.",
                ("I16",), one_less_refuses_later),
-    Obligation("startup-0.30.0", "The start-up minimum of 0.30.0 is at least the least pool.",
-               ("I16",), startup_of_0_30_0),
-    Obligation("startup-0.31.0", "The start-up minimum of 0.31.0 is at least the least pool (K5).",
-               ("I16",), startup_of_0_31_0, "refuted"),
-    Obligation("startup-window", "The start-up minimum of 0.31.0 is enough where no request "
-               "outgrows its window.", ("I16",), startup_within_the_window),
+    Obligation(f"startup-{LOW.version}", f"The start-up minimum of {LOW.version} is at least "
+               "the least pool.",
+               ("I16",), startup_when_low),
+    Obligation(f"startup-{FULL.version}", f"The start-up minimum of {FULL.version} is at least "
+               "the least pool (K5).",
+               ("I16",), startup_when_full, "refuted"),
+    Obligation("startup-window", f"The start-up minimum of {FULL.version} is enough where no "
+               "request outgrows its window.", ("I16",), startup_within_the_window),
     Obligation("startup-repaired", "A start-up check that asks for the pages held on getting the "
                "region is enough.", ("I16",), startup_repaired),
 )  # fmt: skip

@@ -2,8 +2,8 @@
 
 Each function of ``model.bounds`` is a number that ``kvproof bounds`` prints. The theorems say what
 it means in the functions of ``model.admission``, which the model runs, and ``model.startup``.
-Sources: the two gates and the watermark are vLLM's; adoption before the pops is 0.30.0, after them
-#59282.
+Sources: the two gates and the watermark are vLLM's; adoption before the pops is ``eager``, after
+them #59282.
 """
 
 from dataclasses import replace
@@ -12,6 +12,7 @@ from invariants.proofs.admission.gates import first_chunk
 from invariants.proofs.alone_claims import (
     ASKS_WHEN_FULL,
     ASKS_WHEN_LOW,
+    LOW,
     Engine,
     any_engine,
     any_step,
@@ -108,8 +109,8 @@ def longest_with_its_region(engine: Engine, wants: Truth) -> Demand:
 
 
 def startup_is_a_need(f: Formulas) -> Claim:
-    """What the start-up check asks for, in the predictor's terms: from 0.31.0 within the window,
-    before it without."""
+    """What the start-up check asks for, in the predictor's terms: within the window of resident
+    pages, or without, as the dialect says."""
     engine = any_engine()
     s = engine.symbols
     wants = s.truth("has its hot region")
@@ -126,7 +127,7 @@ def startup_is_a_need(f: Formulas) -> Claim:
 
 def lone_request_finishes(f: Formulas) -> Claim:
     """Every step of a lone cold request: its admission, a chunk before its region, the chunk that
-    brings it, a chunk after it (0.31.0)."""
+    brings it, a chunk after it."""
     step = any_step(f)
     e, sizes = step.engine, step.engine.sizes
     earlier = e.symbols.number("row two chunks ago")
@@ -144,8 +145,8 @@ def lone_request_finishes(f: Formulas) -> Claim:
     return Claim(e.symbols, on_least_pool(step, ASKS_WHEN_FULL), goal, given)
 
 
-def lone_request_of_0_30_0_finishes(f: Formulas) -> Claim:
-    """Its admission, and any step, whenever it asks for its region (0.30.0)."""
+def lone_request_that_asks_when_low(f: Formulas) -> Claim:
+    """Its admission, and any step, whenever it asks for its region."""
     step = any_step(f)
     e = step.engine
     regions = e.num_resident_groups * e.hot_blocks
@@ -172,6 +173,6 @@ OBLIGATIONS: tuple[Obligation, ...] = (
                "request with its hot region.", ("I16",), startup_is_a_need),
     Obligation("alone-finishes", "On the least pool every step of a lone request is granted.",
                ("I6", "I16"), lone_request_finishes),
-    Obligation("alone-finishes-0.30.0", "On the least pool of 0.30.0 every step of a lone request "
-               "is granted.", ("I6", "I16"), lone_request_of_0_30_0_finishes),
+    Obligation(f"alone-finishes-{LOW.version}", f"On the least pool of {LOW.version} every step of "
+               "a lone request is granted.", ("I6", "I16"), lone_request_that_asks_when_low),
 )  # fmt: skip

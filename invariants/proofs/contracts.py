@@ -153,7 +153,7 @@ def admission_leaves_its_watermark(
 
 
 def eager_is_sound_is_wrong(free: int, hit_free: int, popped: int, copies: int) -> None:
-    """The defect of 0.30.0: copies are pinned first and not charged. Must be refuted."""
+    """The defect of ``eager``: copies are pinned first and not charged. Must be refuted."""
     assert hit_free >= 0
     assert popped >= 0
     assert copies >= 0

@@ -10,8 +10,7 @@ from kvproof.reports.bounds import bounds_json, show_bounds
 from kvproof.reports.plot import write_plot
 from kvproof.subjects.names import dialect_named
 from kvproof.theorems.deployment import Deployment, bounds_of
-
-NEWEST = "vllm-0.33.0"
+from model.releases import NEWEST
 
 
 def bounds_command(
@@ -24,7 +23,7 @@ def bounds_command(
     ],
     prefix_pages: Annotated[int, typer.Option(min=0, help="Pages of a hit; 0 is none.")] = 0,
     resident_groups: Annotated[int, typer.Option(min=1, help="Resident groups.")] = 1,
-    dialect: Annotated[str, typer.Option(help="Dialect of the model.")] = NEWEST,
+    dialect: Annotated[str, typer.Option(help="Dialect of the model.")] = NEWEST.dialect.name,
     watermark: Annotated[
         int, typer.Option(min=0, help="Blocks kept free beside running requests.")
     ] = 0,

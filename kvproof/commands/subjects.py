@@ -36,7 +36,7 @@ def add_command(
     subject: Annotated[str | None, typer.Argument(help="What the name stands for.")] = None,
     load: LoadOption = "focused",
 ) -> None:
-    """Give a subject a name (add mine vllm@src), or provision a release (add vllm==0.33.0)."""
+    """Give a subject a name (add mine vllm@src), or provision a release (add vllm==VERSION)."""
     if subject is not None:
         add_subject(name, subject)
         write_line(f"{name} stands for {registered_subjects()[name]}")

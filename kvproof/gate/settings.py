@@ -7,6 +7,7 @@ from typing import Any
 
 from kvproof.engines.vllm.environment import Load
 from kvproof.errors import CouldNotRun
+from model.releases import CANARIES, NEWEST
 from specs.casefile import MAX_SEED
 
 OWN_CORPUS = Path(__file__).resolve().parents[2] / "specs" / "corpus"
@@ -14,9 +15,9 @@ OWN_CORPUS = Path(__file__).resolve().parents[2] / "specs" / "corpus"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    subjects: tuple[str, ...] = ("vllm==0.33.0",)
+    subjects: tuple[str, ...] = (f"vllm=={NEWEST.version}",)
     """What the gate checks."""
-    canaries: tuple[str, ...] = ("reference:eager", "vllm==0.30.0")
+    canaries: tuple[str, ...] = ("reference:eager", *(f"vllm=={r.version}" for r in CANARIES))
     """What must fail rule I4, at each level that it has, or the gate is red: it would not see a
     defect."""
     corpus: str | None = None

@@ -7,12 +7,14 @@ until so many are free; then the same 64 tokens come again, a hit of three pages
 
 from kvproof.errors import CouldNotRun
 from kvproof.subjects.subject import Subject
+from model.dialect import Dialect
 from model.manager.actions import Admit, Arrive, CompleteTransfers, EndStep, Finish, Hold
 from model.manager.configuration import Configuration
 from model.manager.events import Admitted, Raised, Refused
 from model.manager.program import ManagerProgram
 from model.pool import NULL
 from model.program import Program
+from model.releases import DIALECTS
 from model.trace import Trace
 
 FREE_BLOCKS = range(4, 14)
@@ -87,8 +89,18 @@ EXPECTED: dict[str, tuple[str, ...]] = {
 
 
 def expected_column(dialect_name: str) -> tuple[str, ...] | None:
-    """The column that a subject of this dialect must show."""
-    policy = {"vllm-0.30.0": "eager"}.get(dialect_name)
-    if dialect_name.startswith("vllm-") and policy is None:
-        policy = "deferred"
-    return EXPECTED.get(policy or dialect_name)
+    """The column that a subject of this dialect must show: that of the policy which it follows."""
+    dialect = DIALECTS.get(dialect_name)
+    policies = (
+        policy for policy in EXPECTED if dialect and _adopts_alike(DIALECTS[policy], dialect)
+    )
+    return next((EXPECTED[policy] for policy in policies), None)
+
+
+def _adopts_alike(one: Dialect, other: Dialect) -> bool:
+    """Before or after the pops, charged or not, and how copies are queued by a release."""
+    return (one.adopt_at == "commit", one.charge_copies, one.copies_behind_release) == (
+        other.adopt_at == "commit",
+        other.charge_copies,
+        other.copies_behind_release,
+    )

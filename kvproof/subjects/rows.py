@@ -32,7 +32,7 @@ def compared_as(subject: str, version: str | None) -> Compared:
 
 
 def row_of(version: str) -> Release | None:
-    """The row of a release, however its version is written: ``0.33``, ``0.33.0+cu12``."""
+    """The row of a release, however its version is written: ``1.2``, ``1.2.0+cu12``."""
     try:
         public = Version(Version(version).public)
     except InvalidVersion:

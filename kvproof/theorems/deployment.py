@@ -17,13 +17,22 @@ from model.bounds import (
 )
 from model.dialect import Dialect
 from model.manager.configuration import STEPS_IN_FLIGHT_ASYNC, Configuration
+from model.releases import first_with
 from model.startup import HOST_SPARE_BLOCKS, minimum_blocks
 
 Outcome = Literal["refused", "admitted", "crash"]
 MOST_ROWS = 24
 """Counts of free blocks in a table, apart from those at which something changes."""
 
-WEAKER = " (the check of 0.30.0 leaves resident pages out unless it chooses the length itself)"
+WEAKER = (
+    f" (the check of {first_with(startup_full_length=True).version} leaves resident pages out "
+    "unless it chooses the length itself)"
+)
+ALONE_FINISHES = {
+    True: "alone-finishes",
+    False: f"alone-finishes-{first_with(hot_when_window_full=False).version}",
+}
+"""The theorem on the least pool, by whether a full window makes a request ask for its region."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +171,12 @@ def _pool(d: Deployment) -> dict[str, Bound]:
         ),
         "least_pool_alone": Bound(
             alone,
-            "alone-finishes" if late else "alone-finishes-0.30.0",
+            ALONE_FINISHES[late],
             f"Least pool on which every lone cold request finishes, whatever its chunks; {less}.",
         ),
         "pool_suffices": Bound(
             d.blocks >= max(startup, alone),
-            "alone-finishes" if late else "alone-finishes-0.30.0",
+            ALONE_FINISHES[late],
             "Whether the pool is at least both.",
         ),
     }
@@ -235,7 +244,7 @@ def _least(d: Deployment, hit_pages: int) -> int:
 
 
 def pins_unpaid(dialect: Dialect) -> bool:
-    """Whether copies are pinned before the pops, and not charged: the defect of 0.30.0."""
+    """Whether copies are pinned before the pops, and not charged: the defect of ``eager``."""
     return dialect.adopt_at == "commit" and not dialect.charge_copies
 
 

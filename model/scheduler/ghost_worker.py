@@ -153,7 +153,7 @@ class GhostWorker:
                 row.extend(new)
 
     def _update_rows(self, rows: Rows, update: Residency) -> None:
-        """Note where pages are resident: some of them, or a whole new table (to 0.31)."""
+        """Note where pages are resident: some of them, or a whole new table."""
         if update.pages is None:
             rows.table = [list(row) for row in update.rows]
             return

@@ -1,8 +1,8 @@
 """The start-up minimum: the smallest pools with which an engine starts.
 
-One request of the longest length must fit. The arithmetic is the same in vLLM 0.30.0 to 0.33.0:
-for each group of the cache what its own specification asks for, and the null block. (0.30.0 itself
-checks less for HiSparse; a request needs as much there.)
+One request of the longest length must fit. The arithmetic is the same in every
+release: for each group of the cache what its own specification asks for, and the null block. (The
+first release itself checks less for HiSparse; a request needs as much there.)
 """
 
 from model.scheduler.setup import Minimum, SchedulerSetup

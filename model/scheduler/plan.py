@@ -111,8 +111,8 @@ class Mirror:
 class Residency:
     """New contents of block table rows, which the workers note before the step.
 
-    With ``pages``, ``rows`` has one row per resident group, for these pages only (0.32 and
-    later); without, ``rows`` is the request's whole table, one row per group of the cache.
+    With ``pages``, ``rows`` has one row per resident group, for these pages only;
+    without, ``rows`` is the request's whole table, one row per group of the cache.
     """
 
     request: int

@@ -16,6 +16,7 @@ from invariants.proofs import contracts
 from invariants.proofs.mutants import MUTANTS, Mutant
 from kvproof.engines.vllm.engine import provision_release
 from model import admission
+from model.releases import VERSIONS
 
 ROOT = Path(__file__).parents[2]
 CONTRACTS = "invariants.proofs.contracts"
@@ -45,8 +46,7 @@ KILLED_BY = {
 """The contract that a fault of ``invariants.proofs.mutants`` breaks."""
 
 PAIRS = ("ceil_div", "full", "free", "resident", "hot", "host", "waiting", "window", "startup")
-RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
-NEWEST = RELEASES[-1]
+NEWEST = VERSIONS[-1]
 
 
 def crosshair(*arguments: str, path: Path = ROOT, **environment: str) -> tuple[int, str]:
@@ -131,7 +131,7 @@ def compare(side: str, pair: str, version: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     ("pair", "version"),
-    [(pair, NEWEST) for pair in PAIRS] + [("waiting", version) for version in RELEASES[:-1]],
+    [(pair, NEWEST) for pair in PAIRS] + [("waiting", version) for version in VERSIONS[:-1]],
 )
 def test_the_model_and_the_engines_predictor_do_not_differ(pair: str, version: str) -> None:
     code, report = compare("model", pair, version)

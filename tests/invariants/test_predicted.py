@@ -21,11 +21,11 @@ from kvproof.subjects.names import open_subject
 from model.dialect import Dialect
 from model.manager.actions import Admit
 from model.manager.program import ManagerProgram
-from model.releases import DIALECTS
+from model.releases import DIALECTS, VERSIONS
 from model.startup import minimum_host_blocks
 from model.trace import Trace
 
-RELEASES = ("vllm==0.30.0", "vllm==0.31.0", "vllm==0.32.0", "vllm==0.33.0")
+RELEASES = tuple(f"vllm=={version}" for version in VERSIONS)
 
 
 def swept(name: str, dialect: Dialect | None = None) -> Agreement:

@@ -18,6 +18,7 @@ from kvproof.engines.vllm.engine import provision_release
 from kvproof.levels.scheduler import SchedulerExaminer
 from kvproof.subjects.names import open_subject
 from model.program import Program, program_to_json
+from model.releases import VERSIONS
 from model.scheduler.actions import ACTIONS, Arrive, Step
 from model.scheduler.legal import problem_of_program, problem_of_setup
 from model.scheduler.minimum import minimum_pools
@@ -25,7 +26,6 @@ from model.scheduler.program import SCHEDULER, SchedulerProgram
 from model.scheduler.setup import SchedulerSetup
 from specs.scheduler.generator import draw_program, draw_setup
 
-RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
 CACHES = ("full", "sliding", "mamba", "hisparse")
 SEEDS = 500
 SETUP = SchedulerSetup("full", 4, 8, 16, 16, 2)
@@ -188,7 +188,7 @@ print(json.dumps([differ, refused]))
 """
 
 
-@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_the_arithmetic_is_that_of_the_engine(version: str) -> None:
     engine = provision_release(version, "focused")
     done = subprocess.run(

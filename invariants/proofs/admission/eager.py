@@ -1,4 +1,4 @@
-"""The defect of 0.30.0: copies are pinned before the blocks are popped, and not charged."""
+"""The defect of ``eager``: copies are pinned before the blocks are popped, and not charged."""
 
 from invariants.proofs.arithmetic import every, implies, same
 from invariants.proofs.obligation import Claim, Formulas

@@ -40,7 +40,7 @@ def host_taken(s: Symbols, demand: Demand) -> Number:
 
 def sentinel_refuses(f: Formulas) -> Claim:
     """A host shortage is refused by every GPU pool, however free, at both gates, whatever is
-    charged (0.31.0)."""
+    charged."""
     s = Symbols()
     demand, host_free, blocks = host_demand(s), s.number("host free"), s.number("blocks", 1)
     free, margin, cap = s.number("F"), s.number("margin"), s.number("cap")
@@ -64,7 +64,7 @@ def no_shortage_costs_nothing(f: Formulas) -> Claim:
 
 
 def the_host_fits(f: Formulas) -> Claim:
-    """Where the sentinel is silent, every host pop fits (0.31.0)."""
+    """Where the sentinel is silent, every host pop fits."""
     s = Symbols()
     demand, host_free, blocks = host_demand(s), s.number("host free"), s.number("blocks", 1)
     shortage = f.host_shortage(demand, host_free, blocks, s.arithmetic)

@@ -1,7 +1,7 @@
 """Theorems on admission: over the functions of ``model.admission``, for all integers.
 
-Sources: ``eager`` is vLLM 0.30.0, ``charged`` is #57457, ``deferred`` is #59282 and every release
-from 0.31.0. F are free blocks, e free blocks of the hit (touched first), n blocks to be popped,
+Sources: ``eager`` is the first release, ``charged`` is #57457, ``deferred`` is #59282 and every
+later release. F are free blocks, e free blocks of the hit (touched first), n blocks to be popped,
 k free GPU copies of the hit's host pages, w the watermark, r reserved blocks.
 """
 
@@ -58,6 +58,10 @@ from invariants.proofs.admission.window import (
     window_in_a_pool,
 )
 from invariants.proofs.obligation import Obligation
+from model.releases import first_with
+
+EAGER = first_with(adopt_at="commit")
+"""The release that pins the copies of a hit first and does not charge them."""
 
 OBLIGATIONS: tuple[Obligation, ...] = (
     Obligation("hits-pay", "A waiting request is charged exactly what it touches and pops.",
@@ -80,14 +84,15 @@ OBLIGATIONS: tuple[Obligation, ...] = (
                ("I4",), running_is_sound),
     Obligation("eager-unsound", "eager: admitted implies that all pops fit.",
                ("I4",), eager_is_sound, "refuted"),
-    Obligation("eager-unsound-in-code", "eager: the same, for a hit that vLLM 0.30.0 can meet.",
+    Obligation("eager-unsound-in-code", f"eager: the same, for a hit that vLLM {EAGER.version} "
+               "can meet.",
                ("I4",), eager_is_sound_in_the_code, "refuted"),
     Obligation("eager-unsound-shared", "eager: the same, while the hit's producer still runs.",
                ("I4",), eager_is_sound_beside_the_producer, "refuted"),
     Obligation("eager-least", "eager: no crash has fewer than 1 free block.",
                ("I4",), no_smaller_crash),
-    Obligation("eager-least-in-code", "eager: no crash of vLLM 0.30.0 whose producer has ended has "
-               "fewer than 4 free blocks.", ("I4",), no_smaller_crash_in_the_code),
+    Obligation("eager-least-in-code", f"eager: no crash of vLLM {EAGER.version} whose producer has "
+               "ended has fewer than 4 free blocks.", ("I4",), no_smaller_crash_in_the_code),
     Obligation("eager-bound", "eager: an admitted hit is safe exactly if F ≥ e + n + k.",
                ("I4",), eager_bound),
     Obligation("crash-window", "eager, no margin: it crashes exactly at e + n ≤ F < e + n + k.",

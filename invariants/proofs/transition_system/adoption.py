@@ -1,6 +1,6 @@
 """When copies may be adopted: the theorem that tells the dialects apart.
 
-Adoption at the end of the own allocation (0.31.0) and after all allocations of a step (0.32.0) are
+Adoption at the end of the own allocation and after all allocations of a step are
 both moments at which no admitted allocation still has blocks to touch or to pop. At any other
 moment it takes a block that was promised, unless more blocks are free than were promised.
 """

@@ -51,6 +51,7 @@ from invariants.proofs.transition_system.vocabulary import (
     valid,
     watched,
 )
+from model.releases import first_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def _release(right: dict[str, Action]) -> Iterator[Mutant]:
     )
     yield Mutant(
         "released_head_first",
-        "a release unpins head first (0.30.0)",
+        f"a release unpins head first ({first_with(unpin_release_tail_first=False).version})",
         part(EAGER),
         "released_tail_first",
     )

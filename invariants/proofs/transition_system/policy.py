@@ -28,7 +28,7 @@ END_OF_STEP = Policy("end-of-step", "end_of_step", charge_copies=False, tail_fir
 ANYWHERE = Policy("anywhere", "anywhere", charge_copies=False, tail_first=True)
 
 SOUND = (DEFERRED, CHARGED, END_OF_STEP)
-"""#59282 and 0.31.0; #57457; 0.32.0 and later."""
+"""#59282 and the release that took it; #57457; later releases."""
 
 
 def policy_of(dialect: Dialect) -> Policy:

@@ -12,7 +12,7 @@ from kvproof.errors import CouldNotRun
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """``name`` is the subject's (``vllm==0.33.0``, ``vllm@/path``); ``source`` holds ``vllm/``."""
+    """``name`` is the subject's (``vllm==VERSION``, ``vllm@/path``); ``source`` holds ``vllm/``."""
 
     name: str
     source: Path

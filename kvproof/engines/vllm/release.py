@@ -21,8 +21,9 @@ from kvproof.errors import CouldNotRun
 from kvproof.provision.cache import cache_root, discard, ensure, is_whole
 from kvproof.provision.indexes import Indexes, configured_indexes
 from kvproof.provision.progress import Report, reported
+from model.releases import NEWEST, OLDEST
 
-FIRST_WITH_HISPARSE = "0.30.0"
+FIRST_WITH_HISPARSE = OLDEST.version
 COORDINATOR = "vllm/v1/hisparse/coordinator.py"
 # The folders under test: their files vouch for a cached release.
 VOUCHING_FOLDERS = ("vllm/v1/core", "vllm/v1/hisparse", "vllm/v1")
@@ -71,7 +72,9 @@ def _parsed(version: str) -> Version:
     try:
         return Version(version)
     except InvalidVersion:
-        raise CouldNotRun(f"{version!r} is not a version; write one such as 0.33.0") from None
+        raise CouldNotRun(
+            f"{version!r} is not a version; write one such as {NEWEST.version}"
+        ) from None
 
 
 def _entry(version: Version) -> Path:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recording import RELEASES, recorded, records_of, write_log
+from recording import recorded, records_of, write_log
 
 from invariants.conformance.check import check
 from invariants.conformance.reading import CallLogError, read_call
 from invariants.conformance.wording import wording
 from kvproof.cli import run
-from model.releases import DIALECTS, NEWEST
+from model.releases import DIALECTS, NEWEST, VERSIONS
 
 RUNS = 20
 Records = list[dict[str, Any]]
@@ -44,7 +44,7 @@ def place_of(records: Records, wanted: Callable[[dict[str, Any]], Any]) -> int:
 # Recorded runs of each release
 
 
-@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("level", ["manager", "scheduler"])
 def test_recorded_runs_conform_and_break_no_rule(version: str, level: str, tmp_path: Path) -> None:
     results = [

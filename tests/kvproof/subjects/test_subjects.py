@@ -33,13 +33,12 @@ from model.manager.configuration import Configuration
 from model.manager.events import Arrived
 from model.manager.program import ManagerProgram
 from model.program import Program
-from model.releases import DIALECTS
+from model.releases import DIALECTS, VERSIONS
 from model.releases import NEWEST as NEWEST_ROW
 from model.snapshot import Snapshot, snapshot_from_json
 from model.trace import Trace
 from specs.manager.generator import draw_program
 
-RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
 NEWEST = "vllm==0.33.0"
 
 
@@ -73,7 +72,7 @@ def uneventful(num_requests: int) -> ManagerProgram:
 # Running
 
 
-@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_release_and_the_reference_answer_alike(version: str) -> None:
     name = f"vllm-{version}"
     programs = drawn(DIALECTS[name], 20)
@@ -342,7 +341,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_focused_and_full_loading_give_identical_traces(version: str) -> None:
     programs = drawn(DIALECTS[f"vllm-{version}"], 50)
     name = f"vllm=={version}"

@@ -338,7 +338,7 @@ CONJUNCTS = (
 """All conjuncts; ``capacity`` is filled in by the policy."""
 
 TAIL_FIRST_ONLY = ("released_tail_first", "left_tail_ahead", "survivors_are_the_head")
-"""Conjuncts that a policy which releases head first breaks by design (0.30.0, rule I11)."""
+"""Conjuncts that a policy which releases head first breaks by design (rule I11)."""
 
 
 def capacity(policy: Policy) -> Formula:

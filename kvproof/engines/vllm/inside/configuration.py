@@ -84,9 +84,9 @@ def startup_minimum(setup: SchedulerSetup) -> Minimum:
     """The engine's own start-up check, in blocks: the need of one request of the longest length.
 
     The sum over the groups of what each group's own specification asks for, and the null block.
-    The host needs a block for every page, its null block and a copy-on-write tail.  0.30.0
-    checks less for HiSparse (no resident pages, no hot region, no host pool): there, too, this
-    is what a request needs.
+    The host needs a block for every page, its null block and a copy-on-write tail.  The first
+    release checks less for HiSparse (no resident pages, no hot region, no host pool): there, too,
+    this is what a request needs.
     """
     config = engine_config(setup)
     groups = [group for group in groups_of(setup) if not group.host_resident]

@@ -1,6 +1,6 @@
 """The worker at the level of the scheduler: whole engine steps, in the engine's interpreter.
 
-    → {"program": …, "release": "vllm-0.33.0", "responses": false, "shadow": true}
+    → {"program": …, "release": DIALECT, "responses": false, "shadow": true}
     ← {"violations": […], "steps": …, "goals": {…}, "responses": […], "failure": …, "seconds": …,
        "shadow": null | {"calls": …, "states": …, "ended": null | "…"}}
     ← {"refused": "…"}      the engine would not start with the program's setup

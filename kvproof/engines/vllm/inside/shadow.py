@@ -32,7 +32,7 @@ SHADOWED = ("full", "hisparse")
 BY_UPDATES = ("take_residency_updates", "advance_scheduled")
 BY_TABLES = ("take_block_table_updates",)
 MOVED = (*BY_UPDATES, *BY_TABLES)
-"""How workers hear of residency: of what changed (0.32 and later), or whole tables."""
+"""How workers hear of residency: of what changed (later releases), or whole tables."""
 OBSERVED = (
     (PREDICTOR, "get_num_blocks_to_allocate"),
     (POOL, "get_new_blocks"),

@@ -21,6 +21,7 @@ from kvproof.engines.vllm.export.case import export_test
 from kvproof.engines.vllm.export.head import ExportError
 from kvproof.engines.vllm.export.scheduler import RULES, export_program
 from model.program import Program
+from model.releases import VERSIONS
 from model.scheduler.actions import (
     Abort,
     Action,
@@ -36,8 +37,6 @@ from model.scheduler.program import SchedulerProgram
 from model.scheduler.setup import Cache, SchedulerSetup
 from specs.casefile import CaseFile, Found
 from specs.expectations import Expectation
-
-RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
 
 
 def setup_of(cache: Cache, spare_blocks: int = 0, **fields: Any) -> SchedulerSetup:
@@ -324,7 +323,7 @@ def test_a_trace_that_cannot_stand_alone_is_refused_in_one_line(
 # What the files say
 
 
-@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_what_search_found_fails_and_says_why(version: str, tmp_path: Path) -> None:
     exported = {name: export(program, rule) for name, (rule, program, _) in DEFECTS.items()}
     outcomes = run_focused(version, tmp_path, exported)
@@ -334,7 +333,7 @@ def test_what_search_found_fails_and_says_why(version: str, tmp_path: Path) -> N
     assert unlike == {}
 
 
-@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_an_ordinary_program_passes_under_every_rule(version: str, tmp_path: Path) -> None:
     exported = {
         f"{cache}_{store}_{asynchronous}_{rule}": export(ordinary(cache, store, asynchronous), rule)
@@ -508,7 +507,7 @@ def test_an_exported_file_fails_exactly_where_the_run_found_a_breach(version: st
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_plain_pytest_with_full_loading_says_the_same(version: str, tmp_path: Path) -> None:
     engine = provision_release(version, "full")
     exported = {name: export(program, rule) for name, (rule, program, _) in DEFECTS.items()}

@@ -12,8 +12,7 @@ import pytest
 from door import OPEN_DOOR
 
 from kvproof.engines.vllm.engine import Engine, provision_release
-
-RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
+from model.releases import VERSIONS
 
 INSTALL = f"""
 import sys
@@ -101,7 +100,7 @@ def run_python(python: str | Path, program: str, *arguments: object) -> str:
     return done.stdout
 
 
-@pytest.fixture(params=RELEASES)
+@pytest.fixture(params=VERSIONS)
 def engine(request: pytest.FixtureRequest) -> Engine:
     return provision_release(request.param, "focused")
 

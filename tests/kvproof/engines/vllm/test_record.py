@@ -12,12 +12,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from recording import RELEASES, recorded, records_of
+from recording import recorded, records_of
 
 from kvproof.cli import run
 from kvproof.commands.record import write_recorder
 from kvproof.engines.vllm.inside import recorder as recorder_module
 from kvproof.engines.vllm.inside.recorder import Names, Tap
+from model.releases import VERSIONS
 
 RUNS = 3
 
@@ -77,7 +78,7 @@ def test_numbers_of_another_process_are_not_to_be_guessed() -> None:
     assert len(salts) == 4
 
 
-@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("level", ["manager", "scheduler"])
 def test_a_log_of_each_release_has_a_header_and_calls_with_results(
     version: str, level: str, tmp_path: Path

@@ -15,8 +15,8 @@ from door import OPEN_DOOR
 
 from kvproof.engines.vllm.engine import Engine, provision_release
 from kvproof.engines.vllm.environment import Load
+from model.releases import VERSIONS
 
-RELEASES = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
 CACHES = ("full", "sliding", "mamba", "hisparse", "hisparse2", "store", "hisparse+store")
 
 LOAD = f"""
@@ -120,7 +120,7 @@ def run_all(version: str, load: Load) -> list[dict[str, Any]]:
     return told
 
 
-@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_both_schedulers_of_each_release_finish_their_requests_and_drain(version: str) -> None:
     for told in run_all(version, "focused"):
         ended = [
@@ -143,7 +143,7 @@ def test_both_schedulers_of_each_release_finish_their_requests_and_drain(version
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_focused_and_full_loading_schedule_alike(version: str) -> None:
     assert run_all(version, "focused") == run_all(version, "full")
 
@@ -207,7 +207,7 @@ print(json.dumps([snapshot.gpu.num_free == pools(engine)[0][1], len(snapshot.tra
 """
 
 
-@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_running_scheduler_gives_the_snapshots_of_the_manager_level(version: str) -> None:
     engine = provision_release(version, "focused")
     assert json.loads(run_python(engine, "focused", RUN + CAPTURED)) == [True, 3, 3, 12]
@@ -232,7 +232,7 @@ print(refused == len(bad))
 """
 
 
-@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_setup_below_the_engines_own_minimum_is_refused(version: str) -> None:
     engine = provision_release(version, "focused")
     assert run_python(engine, "focused", RUN + REFUSED) == "True"
@@ -315,7 +315,7 @@ EXPECTED = {
 @pytest.mark.full
 def test_the_configuration_has_the_values_of_a_real_one() -> None:
     missing_everywhere: set[str] | None = None
-    for version in RELEASES:
+    for version in VERSIONS:
         engine = provision_release(version, "full")
         missing = set()
         for told in json.loads(run_python(engine, "full", RUN + REAL_CONFIG)):
