@@ -1,11 +1,17 @@
 """What a log must be about to be played: the model's configuration of an engine, or why not."""
 
 from invariants.conformance.records import Header
+from model.groups import Kind, kinds_of
 from model.manager.configuration import Configuration, problem_of
 
 FULL_ATTENTION = ("FullAttentionSpec", "MLAAttentionSpec")
-HISPARSE_HEAD = ("HISPARSE_SOURCE", "HISPARSE_INDEXER")
-RESIDENT, HOT = "HiSparseResidentSpec", "HiSparseHotSpec"
+KINDS: dict[str, Kind] = {
+    "HISPARSE_SOURCE": "host",
+    "HISPARSE_INDEXER": "indexer",
+    "HiSparseResidentSpec": "resident",
+    "HiSparseHotSpec": "hot",
+}
+"""What a group holds, by its specification, or by its role if that says it."""
 
 
 class BeyondModelError(Exception):
@@ -43,12 +49,11 @@ def configuration_of(header: Header) -> Configuration:
 
 
 def _resident_groups(header: Header) -> int:
-    """Resident groups of a HiSparse engine: source, indexer, residents, as many hot groups."""
+    """Resident groups of a HiSparse engine whose groups are those that the model has."""
     kinds = [group.kind for group in header.groups]
-    roles = tuple(group.role for group in header.groups[:2])
-    groups, odd = divmod(len(kinds) - 2, 2)
-    expected = [RESIDENT] * groups + [HOT] * groups
-    hot = {group.hot_blocks for group in header.groups[2 + groups :]}
-    if odd or groups < 1 or roles != HISPARSE_HEAD or kinds[2:] != expected or len(hot) != 1:
+    held = tuple([KINDS.get(g.kind) or KINDS.get(g.role or "") for g in header.groups])
+    groups = held.count("resident")
+    hot = {header.groups[row].hot_blocks for row, kind in enumerate(held) if kind == "hot"}
+    if groups < 1 or held != kinds_of("hisparse", groups) or len(hot) != 1:
         raise BeyondModelError(f"the model has no HiSparse cache of the groups {', '.join(kinds)}")
     return groups

@@ -27,9 +27,9 @@ from model.scheduler.events import (
     TransfersCompleted,
 )
 from model.scheduler.happenings import ActionTaken, Happening
-from model.scheduler.minimum import pages_of
 from model.scheduler.plan import RequestView, Scheduled, StepPlan
 from model.scheduler.session import Session
+from model.sizes import pages_of
 
 HIT_FULL = "hit, full attention"
 HIT_SLIDING = "hit, full attention and a sliding window"
@@ -270,7 +270,7 @@ class GoalWatcher:
     def _fits(self, view: RequestView) -> bool:
         """Whether there are blocks for the whole request, if none had to stay free."""
         free = len(self.session.engine.pool_states()[0].free)
-        return free >= pages_of(self.session.setup, view.tokens)
+        return free >= pages_of(view.tokens, self.session.setup.block_size)
 
     # Releases, transfers, loads
 

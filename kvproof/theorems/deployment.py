@@ -16,8 +16,9 @@ from model.bounds import (
     waiting,
 )
 from model.dialect import Dialect
-from model.manager.configuration import STEPS_IN_FLIGHT_ASYNC, Configuration
+from model.manager.configuration import Configuration
 from model.releases import first_with
+from model.sizes import STEPS_IN_FLIGHT_ASYNC
 from model.startup import HOST_SPARE_BLOCKS, minimum_blocks
 
 Outcome = Literal["refused", "admitted", "crash"]

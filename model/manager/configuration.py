@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from model.program import Level
+from model.sizes import pages_of, steps_in_flight
 
 Policy = Literal["fcfs", "priority"]
-
-STEPS_IN_FLIGHT_ASYNC = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Configuration:
 
     @property
     def steps_in_flight(self) -> int:
-        return STEPS_IN_FLIGHT_ASYNC if self.async_scheduling else 1
+        return steps_in_flight(self.async_scheduling)
 
     @property
     def max_in_flight_tokens(self) -> int:
@@ -65,12 +64,12 @@ class Configuration:
     @property
     def max_pages(self) -> int:
         """Pages of the longest request."""
-        return -(-self.max_model_len // self.block_size)
+        return pages_of(self.max_model_len, self.block_size)
 
     @property
     def resident_cap(self) -> int:
         """Resident pages that admission reserves at most for one request, in each group."""
-        return -(-min(self.max_in_flight_tokens, self.max_model_len) // self.block_size)
+        return pages_of(min(self.max_in_flight_tokens, self.max_model_len), self.block_size)
 
 
 def problem_of(configuration: Configuration) -> str | None:

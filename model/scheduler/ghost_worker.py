@@ -8,6 +8,7 @@ compared with what the request's own prefix would have written.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from model.groups import kinds_of, positions
 from model.scheduler.contents import EMPTY, Contents, Text
 from model.scheduler.plan import Load, Residency, Scheduled, StepPlan, Table, Transfer
 from model.scheduler.setup import SchedulerSetup
@@ -35,16 +36,14 @@ class Groups:
 
 
 def groups_of(setup: SchedulerSetup) -> Groups:
-    """The groups of a cache, in the order in which the engine has them."""
-    if setup.cache == "hisparse":
-        count = setup.num_resident_groups
-        resident = tuple(range(2, 2 + count))
-        hot = tuple(range(2 + count, 2 + 2 * count))
-        return Groups(full=(1,), host=0, resident=resident, hot=hot)
+    kinds = kinds_of(setup.cache, setup.num_resident_groups)
     return Groups(
-        full=(0,),
-        sliding=(1,) if setup.cache == "sliding" else (),
-        state=(1,) if setup.cache == "mamba" else (),
+        full=positions(kinds, "full") or positions(kinds, "indexer"),
+        sliding=positions(kinds, "sliding"),
+        state=positions(kinds, "state"),
+        host=next(iter(positions(kinds, "host")), None),
+        resident=positions(kinds, "resident"),
+        hot=positions(kinds, "hot"),
     )
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from model.groups import Cache
 from model.program import Level
-
-Cache = Literal["full", "sliding", "mamba", "hisparse"]
-"""The groups of the cache: one of full attention; full and sliding window; full and Mamba in
-"align" mode; HiSparse (host source, indexer, resident and hot groups)."""
+from model.sizes import pages_of, steps_in_flight
 
 
 class NotStartableError(ValueError):
@@ -50,6 +48,24 @@ class SchedulerSetup:
     @property
     def hisparse(self) -> bool:
         return self.cache == "hisparse"
+
+    @property
+    def steps_in_flight(self) -> int:
+        return steps_in_flight(self.async_scheduling)
+
+    @property
+    def max_in_flight_tokens(self) -> int:
+        return self.max_num_batched_tokens * self.steps_in_flight
+
+    @property
+    def max_pages(self) -> int:
+        """Pages of the longest request."""
+        return pages_of(self.max_model_len, self.block_size)
+
+    @property
+    def resident_cap(self) -> int:
+        """Resident pages that admission reserves at most for one request, in each group."""
+        return pages_of(min(self.max_in_flight_tokens, self.max_model_len), self.block_size)
 
 
 @dataclass(frozen=True, slots=True)

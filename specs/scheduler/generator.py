@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any
 
+from model.groups import Cache
 from model.program import Program
 from model.scheduler.actions import (
     Abort,
@@ -23,7 +24,7 @@ from model.scheduler.actions import (
 from model.scheduler.legal import problem_of_setup
 from model.scheduler.minimum import minimum_pools
 from model.scheduler.program import SchedulerProgram
-from model.scheduler.setup import Cache, SchedulerSetup
+from model.scheduler.setup import SchedulerSetup
 
 NUM_ACTIONS = 40
 SPARE_BLOCKS = (0, 0, 0, 0, 1, 1, 2, 3, 4, 6)

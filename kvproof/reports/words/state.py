@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from kvproof.reports.words.numbers import listed
+from model.groups import kinds_of
 from model.request import Status
 from model.snapshot import PoolState, RequestState, Snapshot
 
@@ -86,9 +87,12 @@ def _request_parts(request: RequestState) -> dict[str, str]:
 
 
 def group_names(groups: int) -> tuple[str, ...]:
-    """What the groups of an engine are, by their number: see ``Configuration``."""
-    if groups == 1:
-        return ("full",)
+    """What the groups of an engine at the manager level are, by their number."""
     pairs = (groups - 2) // 2
-    numbers = [""] if pairs == 1 else [f" {n}" for n in range(pairs)]
-    return ("host", "indexer", *(f"{kind}{n}" for kind in ("resident", "hot") for n in numbers))
+    kinds = kinds_of("full") if groups == 1 else kinds_of("hisparse", pairs)
+    if pairs <= 1:
+        return kinds
+    return tuple([
+        f"{kind} {row - kinds.index(kind)}" if kinds.count(kind) > 1 else kind
+        for row, kind in enumerate(kinds)
+    ])  # fmt: skip

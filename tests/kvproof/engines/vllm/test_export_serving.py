@@ -20,6 +20,7 @@ from kvproof.engines.vllm.engine import provision_release
 from kvproof.engines.vllm.export.case import export_test
 from kvproof.engines.vllm.export.head import ExportError
 from kvproof.engines.vllm.export.scheduler import RULES, export_program
+from model.groups import Cache
 from model.program import Program
 from model.releases import VERSIONS
 from model.scheduler.actions import (
@@ -34,7 +35,7 @@ from model.scheduler.actions import (
 )
 from model.scheduler.minimum import minimum_pools
 from model.scheduler.program import SchedulerProgram
-from model.scheduler.setup import Cache, SchedulerSetup
+from model.scheduler.setup import SchedulerSetup
 from specs.casefile import CaseFile, Found
 from specs.expectations import Expectation
 
