@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -35,6 +35,19 @@ DOORS = (
     "kvproof/engines/vllm/inside/store.py",
 )
 """The only files that may import the engine."""
+RUNNING = (
+    "kvproof.engines.",
+    "kvproof.gate.stages.",
+    "kvproof.levels.",
+    "kvproof.search.exhaustive.",
+    "kvproof.search.hunt.",
+    "kvproof.search.hypothesis_rounds.",
+    "kvproof.search.replay.",
+    "kvproof.search.shrinking.",
+    "kvproof.subjects.",
+    "kvproof.theorems.proving.",
+)
+"""What runs engines, models and provers. Reports are functions of values, and reach none of it."""
 
 
 def imported_modules(source: str) -> Iterator[str]:
@@ -91,6 +104,21 @@ def import_graph(files: Mapping[str, str]) -> dict[str, set[str]]:
             imported |= {parent[:-1], *(f"{parent}{name.name}" for name in node.names)}
         graph[modules[file]] = imported & known - {modules[file]}
     return graph
+
+
+def reached(graph: Mapping[str, set[str]], package: str) -> set[str]:
+    """What is imported with a package, directly or not."""
+    seen: set[str] = set()
+    todo = {module for module in graph if f"{module}.".startswith(f"{package}.")}
+    while todo:
+        seen |= todo
+        todo = {other for module in todo for other in graph[module]} - seen
+    return seen
+
+
+def running(modules: Iterable[str]) -> list[str]:
+    """Those that open a subject, run it, or search."""
+    return sorted(module for module in modules if f"{module}.".startswith(RUNNING))
 
 
 def between_packages(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
@@ -177,10 +205,36 @@ def test_a_right_import_is_left_alone(file: str, source: str) -> None:
     assert wrong_imports(file, source) == []
 
 
-def test_no_import_goes_in_a_circle() -> None:
+def whole_graph() -> dict[str, set[str]]:
     files = {file: source for layer in LAYERS for file, source in sources(layer).items()}
     graph = import_graph(files)
     assert len(graph) == len(files)
+    return graph
+
+
+def test_reports_run_no_engine() -> None:
+    graph = whole_graph()
+    assert len(reached(graph, "kvproof.reports")) > 20
+    assert running(reached(graph, "kvproof.reports")) == []
+    named = [any(f"{module}.".startswith(name) for module in graph) for name in RUNNING]
+    assert all(named), RUNNING
+    assert len(running(reached(graph, "kvproof.commands"))) > 20
+
+
+def test_a_report_that_reaches_an_engine_is_seen() -> None:
+    files = {
+        "kvproof/reports/text.py": "from kvproof.search.found import Found",
+        "kvproof/search/found.py": "from kvproof.subjects import names",
+        "kvproof/subjects/names.py": "import kvproof.levels.table",
+        "kvproof/levels/table.py": "",
+        "kvproof/engines/other.py": "",
+    }
+    seen = running(reached(import_graph(files), "kvproof.reports"))
+    assert seen == ["kvproof.levels.table", "kvproof.subjects.names"]
+
+
+def test_no_import_goes_in_a_circle() -> None:
+    graph = whole_graph()
     assert circle(graph) == []
     kvproof = {module: others for module, others in graph.items() if module.startswith("kvproof")}
     assert circle(between_packages(kvproof)) == []

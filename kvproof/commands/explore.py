@@ -10,7 +10,8 @@ from kvproof.commands.options import JsonOption, OutOption, finish
 from kvproof.errors import CouldNotRun
 from kvproof.gate.settings import read_settings
 from kvproof.reports.exploration import explored_json, show_explored
-from kvproof.search.exhaustive import Mode, Sizes, explore_abstract, explore_model
+from kvproof.search.exhaustive import Sizes, explore_abstract, explore_model
+from kvproof.search.explored import Mode
 from kvproof.search.findings import check_writable
 from kvproof.subjects.names import dialect_named
 from model.dialect import Dialect

@@ -13,7 +13,8 @@ from kvproof.engines.vllm.environment import Load
 from kvproof.errors import CouldNotRun, EngineUnlike
 from kvproof.reports.as_json import replay_json
 from kvproof.reports.terminal import show_replayed
-from kvproof.search.replay import Replayed, not_replayed, replay, subjects_of
+from kvproof.search.replay import not_replayed, replay, subjects_of
+from kvproof.search.replayed import Replayed, verdict_of
 from kvproof.subjects.names import dialect_named, open_subject
 from kvproof.subjects.subject import Subject
 from model.program import Level
@@ -32,13 +33,8 @@ def replay_command(
         dialect_named(dialect)
     files = [(path, read_case(path)) for path in trace]
     replayed = list(_replay_all(files, subject, dialect, load))
-    verdict = "clean"
-    if any(entry.outcome == "ERROR" for entry in replayed) or not replayed:
-        verdict = "incomplete"
-    if any(not entry.as_expected and entry.outcome != "ERROR" for entry in replayed):
-        verdict = "counterexample"
     finish(
-        verdict,
+        verdict_of(replayed),
         json_output,
         lambda: replay_json(replayed),
         lambda console: show_replayed(console, replayed),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from invariants.scheduler.effort import Effort
 from kvproof.search.outcome import Outcome, Verdict
-from kvproof.search.replay import Replayed
+from kvproof.search.replayed import Replayed, verdict_of
 from kvproof.theorems.proofs import Proofs
 
 
@@ -81,9 +81,7 @@ class CorpusResult:
 
     @property
     def verdict(self) -> Verdict:
-        if any(entry.outcome != "ERROR" for entry in self.wrong):
-            return "counterexample"
-        return "incomplete" if self.wrong or not self.run else "clean"
+        return verdict_of(self.run)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ from kvproof.search.findings import save_findings
 from kvproof.search.hunt import soak
 from kvproof.search.hypothesis_rounds import search
 from kvproof.search.outcome import Outcome, Progress
-from kvproof.search.replay import Replayed, replay, replay_nowhere
+from kvproof.search.replay import replay, replay_nowhere
+from kvproof.search.replayed import Replayed
 from kvproof.subjects.effort import efforts_of
 from kvproof.subjects.names import has_level, open_subject
 from kvproof.subjects.subject import Subject

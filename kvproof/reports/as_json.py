@@ -7,7 +7,7 @@ from typing import Any
 from kvproof.gate.events import GateResult
 from kvproof.reports.words.gate import details_of
 from kvproof.search.outcome import Finding, Outcome
-from kvproof.search.replay import Replayed
+from kvproof.search.replayed import Replayed
 from kvproof.theorems.proofs import Proofs
 from model.program import action_to_json
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from invariants.rules import sentence_of
 from kvproof.reports.styles import STYLES
-from kvproof.search.exhaustive import Explored, ShortestWay
+from kvproof.search.explored import Explored, ShortestWay
 
 
 def explored_json(explored: Explored) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from kvproof.reports.words.gate import details_of
 from kvproof.reports.words.levels import WORDS
 from kvproof.search.findings import VERSION
 from kvproof.search.outcome import Finding, Outcome
-from kvproof.search.replay import Replayed
+from kvproof.search.replayed import Replayed
 from kvproof.theorems.proofs import Proofs
 
 

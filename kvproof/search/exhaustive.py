@@ -1,12 +1,13 @@
 """Exhaustive search of a small instance: the model itself, or the abstract machine."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from invariants.rules import Rule
 from invariants.violation import Violation
+from kvproof.search.explored import Explored, Mode, ShortestWay
 from kvproof.search.findings import VERSION, headline
 from model.dialect import Dialect
 from model.manager.program import ManagerProgram
@@ -19,47 +20,8 @@ from specs.exhaustive.breadth import Exploration, Limits, breadth_first
 from specs.exhaustive.engine_space import EngineSpace
 from specs.exhaustive.instance import Instance
 
-Mode = Literal["model", "abstract"]
-
 ADMITTED = {"model": "admitted", "abstract": "Admit"}
 """What must have happened in a search that saw anything."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShortestWay:
-    rule: str
-    evidence: tuple[str, ...]
-    actions: tuple[dict[str, Any], ...]
-    trace: Path | None = None
-    """Trace file of the actions, where an engine can take them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Explored:
-    """What an exhaustive search came to."""
-
-    mode: Mode
-    dialect: str
-    instance: str
-    """Blocks, requests, shared pages and hot blocks."""
-    complete: bool
-    states: int
-    transitions: int
-    depth: int
-    seconds: float
-    stopped: str | None
-    """Why not every state was seen, or what makes the search worthless; None if nothing does."""
-    violation: ShortestWay | None
-    taken: Counter[str]
-    below_minimum: str | None = None
-    known: Counter[str] = field(default_factory=Counter)
-    waived: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def verdict(self) -> str:
-        if self.violation is not None:
-            return "counterexample"
-        return "clean" if self.complete else "incomplete"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,45 +1,18 @@
 """Replay: run a trace file on a subject, and say whether it still fails."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from kvproof.errors import CouldNotRun, EngineUnlike
 from kvproof.levels.level import WORKER_RULES, Examination, Examiner, Replaying
 from kvproof.levels.table import LEVELS
 from kvproof.search.findings import headline
+from kvproof.search.replayed import Replayed, Result
 from kvproof.subjects.subject import Subject
 from specs.casefile import CaseFile
 from specs.expectations import Expected, expected, named
 
-Result = Literal["FIXED", "FAILED", "ERROR"]
 OUTCOMES: dict[Expected, Result] = {"fails": "FAILED", "passes": "FIXED"}
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """How one trace went on one subject."""
-
-    trace: str
-    subject: str
-    outcome: Result
-    expected: Result | None
-    first_changed_step: int | None
-    """First action, from 0, that was answered differently than where the trace was found."""
-    why: str = ""
-    known: str | None = None
-    """The known defect of the subject's release that the trace shows, if it is one."""
-    starts: bool = True
-    """Whether the subject would start with the trace's configuration at all."""
-    notes: tuple[str, ...] = ()
-    """What a reader has to know of the subject."""
-
-    @property
-    def as_expected(self) -> bool:
-        """Without an expectation of its own a trace must not fail, but for a known defect."""
-        if self.expected is not None:
-            return self.outcome == self.expected
-        return self.outcome == "FIXED" or self.known is not None
 
 
 def subjects_of(trace: CaseFile) -> tuple[str, ...]:

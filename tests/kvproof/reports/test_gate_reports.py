@@ -28,7 +28,7 @@ from kvproof.reports.github import annotate
 from kvproof.reports.junit import write_junit
 from kvproof.reports.words.gate import describe_event, details_of
 from kvproof.search.outcome import Finding, Outcome, Verdict
-from kvproof.search.replay import Replayed
+from kvproof.search.replayed import Replayed
 from kvproof.theorems.proofs import Proofs
 from model.program import Program
 

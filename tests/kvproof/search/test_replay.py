@@ -12,13 +12,8 @@ import pytest
 from kvproof.errors import CouldNotRun
 from kvproof.gate.settings import OWN_CORPUS
 from kvproof.levels.manager import first_changed_step
-from kvproof.search.replay import (
-    Replayed,
-    expected_of,
-    not_replayed,
-    replay,
-    subjects_of,
-)
+from kvproof.search.replay import expected_of, not_replayed, replay, subjects_of
+from kvproof.search.replayed import Replayed
 from kvproof.subjects.names import open_subject
 from kvproof.subjects.reference import reference_subject
 from kvproof.subjects.subject import Detail, Subject
