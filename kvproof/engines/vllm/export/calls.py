@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kvproof.engines.vllm.export.layout import Code, argument, call, quoted, ranges
+from kvproof.engines.vllm.export.layout import Code, argument, call, listed, quoted, ranges
 from model.allocator import Allocation, Rows
 from model.dialect import Dialect
 from model.holding import Hit
@@ -75,7 +75,7 @@ class Recorder:
     _held: list[tuple[object, str]] = field(default_factory=list)
     """Blocks that the file keeps in variables, and their names."""
     _names: int = 0
-    _scheduled: str = ""
+    _scheduled: Code = ""
 
     def begin(self, index: int, action: Action, judged: str) -> None:
         self._step, self._judged = index + 1, judged
@@ -94,7 +94,8 @@ class Recorder:
         self.statements += statements
 
     def _expect(self, seen: Code, recorded: object) -> None:
-        self._write(call("expect", str(self._step), seen, str(recorded)))
+        answer = listed(list(map(str, recorded))) if isinstance(recorded, list) else str(recorded)
+        self._write(call("expect", str(self._step), seen, answer))
 
     def _synced(self, request: Request) -> str:
         """Tell the engine's request the progress that its scheduler would have noted."""
@@ -210,8 +211,8 @@ class Recorder:
     # Steps and transfers
 
     def end_step(self, scheduled: Sequence[tuple[Request, int]]) -> None:
-        pairs = ", ".join(f"({quoted(request.id)}, {tokens})" for request, tokens in scheduled)
-        self._scheduled = f"[{pairs}]"
+        pairs = [f"({quoted(request.id)}, {tokens})" for request, tokens in scheduled]
+        self._scheduled = listed(pairs)
         self.reference.end_step(scheduled)
 
     def take_command(self) -> Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -68,8 +69,8 @@ def lines_of(code: Code, indent: str = "", end: str = "") -> Iterator[str]:
 
 
 def quoted(text: object) -> str:
-    """A string of letters and digits, in the quotes that formatters prefer."""
-    return f'"{text}"'
+    """A string, in the quotes that formatters prefer."""
+    return json.dumps(str(text))
 
 
 def ranges(tokens: Sequence[int]) -> Brackets:
