@@ -25,10 +25,10 @@ from invariants.conformance.records import (
     Step,
     Tables,
 )
-from invariants.manager.ghost import Stream
 from invariants.manager.judge import Judge
 from invariants.rules import RULES
 from invariants.violation import Violation
+from model.contents import Contents, Text
 from model.manager import actions, events
 from model.manager.events import Event
 
@@ -57,7 +57,7 @@ class Streams:
                 self.classes.setdefault(view.request, []).extend(view.contents)
                 self.lengths[view.request] = view.length
 
-    def stream(self, request: int, longest: int) -> Stream:
+    def text(self, contents: Contents, request: int, longest: int) -> Text:
         """With a page more than was known at last, for what was scheduled beyond it."""
         tokens = [
             content * self.block_size + slot
@@ -67,7 +67,7 @@ class Streams:
         end = min(self.lengths.get(request, 0) + 2 * self.block_size, longest)
         own = range(len(tokens), max(end, len(tokens)))
         tokens += [-(request * longest + position) - 1 for position in own]
-        return Stream(request, 0, 0, 0, tokens)
+        return Text(contents, request, family=0, shared=0, salt=0, known=tuple(tokens))
 
 
 class CallJudge:
@@ -95,10 +95,10 @@ class CallJudge:
 
     def _meet(self, request: int) -> None:
         """A request that the log names for the first time: the ghost gets to know its tokens."""
-        streams = self._judge.ghost.streams
-        if request not in streams:
+        ghost = self._judge.ghost
+        if request not in ghost.texts:
             longest = self._mirror.configuration.max_model_len
-            streams[request] = self._streams.stream(request, longest)
+            ghost.texts[request] = self._streams.text(ghost.contents, request, longest)
 
     def judge(self, call: Call, played: Played) -> list[Violation]:
         """The violations of one call; none for calls that change nothing or do not end a step."""

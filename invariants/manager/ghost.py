@@ -5,30 +5,16 @@ resident group; a host write copies a page as it is after the step that carries 
 a step come before its reads: requests of one step may share a prefix that the step computes.
 """
 
-from dataclasses import dataclass, field
-
+from model.contents import Contents, Text
 from model.manager.actions import Action, Arrive, Preempt
 from model.manager.events import Allocated, Arrived, Preempted, Response, StepEnded
 from model.pool import NULL
-from model.request import token_at
 from model.snapshot import RequestState, Snapshot
 
 Page = tuple[int, int, tuple[int, ...]]
-"""(group, name of the prefix before the page, tokens written from its first slot on)."""
+"""(group, number of the prefix before the page, tokens written from its first slot on)."""
 
 GARBAGE: Page = (-1, -1, ())
-
-
-@dataclass(slots=True)
-class Stream:
-    """The tokens of one request, and names of its prefixes: equal names mean equal prefixes."""
-
-    id: int
-    family: int
-    shared: int
-    salt: int
-    tokens: list[int] = field(default_factory=list)
-    names: list[int] = field(default_factory=list)
 
 
 class Ghost:
@@ -42,8 +28,9 @@ class Ghost:
         """Contents of a host block, a page for each resident group."""
         self.cancelled: dict[int, int] = {}
         """GPU block → request whose scheduled write into it was cancelled by a preemption."""
-        self.streams: dict[int, Stream] = {}
-        self._names: dict[tuple[int, tuple[int, ...]], int] = {}
+        self.contents = Contents(block_size)
+        """Only prefixes are numbered: what is in a page is compared token by token."""
+        self.texts: dict[int, Text] = {}
         self.writes: dict[int, tuple[Page, ...]] = {}
         """Transfer → what it carries, from the end of the step that carries it."""
 
@@ -52,31 +39,12 @@ class Ghost:
     def expected(self, request: int, page: int, upto: int, group: int) -> Page:
         """What a page of a request's context of ``upto`` tokens must contain."""
         start = page * self.block_size
-        tokens = self._tokens(request, start, min(upto, start + self.block_size))
-        return group, self._name(request, page), tokens
+        text = self.texts[request]
+        return group, text.prefix(page), text.tokens(start, min(upto, start + self.block_size))
 
     def prefix_name(self, request: int, page: int) -> int:
         """A number that is the same for pages that end equal prefixes with equal salts."""
-        return self._name(request, page + 1)
-
-    def _tokens(self, request: int, start: int, end: int) -> tuple[int, ...]:
-        stream = self.streams[request]
-        for position in range(len(stream.tokens), end):
-            stream.tokens.append(token_at(stream.id, stream.family, stream.shared, position))
-        return tuple(stream.tokens[start:end])
-
-    def _name(self, request: int, page: int) -> int:
-        """The name of the prefix before a page; minus the salt before the first."""
-        stream = self.streams[request]
-        if page == 0:
-            return -stream.salt
-        while len(stream.names) < page:
-            done = len(stream.names)
-            size = self.block_size
-            before = stream.names[-1] if done else -stream.salt
-            key = (before, self._tokens(request, done * size, (done + 1) * size))
-            stream.names.append(self._names.setdefault(key, len(self._names) + 1))
-        return stream.names[page - 1]
+        return self.texts[request].prefix(page + 1)
 
     # Events
 
@@ -86,8 +54,9 @@ class Ghost:
         """Follow one action; reads are checked afterwards, see ``invariants.manager.contents``."""
         for event in response:
             if isinstance(event, Arrived) and isinstance(action, Arrive):
-                stream = Stream(event.request, action.family, action.shared, action.salt)
-                self.streams[event.request] = stream
+                self.texts[event.request] = Text(
+                    self.contents, event.request, action.family, action.shared, action.salt
+                )
             elif isinstance(event, Preempted) and isinstance(action, Preempt):
                 self._cancel(before, event.request)
             elif isinstance(event, StepEnded):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from invariants.scheduler.found import Found
 from invariants.violation import Cause
-from model.scheduler.contents import Contents
+from model.contents import Contents
 from model.scheduler.ghost_worker import Misread
 from model.scheduler.happenings import Delivered, StepExecuted
 

@@ -5,9 +5,9 @@ The table that uses these is ``invariants/known.py``.
 
 from invariants.scheduler.judge import Judge
 from model.bounds import least_blocks
+from model.contents import EMPTY
 from model.dialect import Dialect
 from model.scheduler.configuration import configuration_of
-from model.scheduler.contents import EMPTY
 from model.scheduler.ghost_worker import Misread
 
 

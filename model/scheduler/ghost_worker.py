@@ -8,8 +8,8 @@ compared with what the request's own prefix would have written.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from model.contents import EMPTY, Contents, Text
 from model.groups import kinds_of, positions
-from model.scheduler.contents import EMPTY, Contents, Text
 from model.scheduler.plan import Load, Residency, Scheduled, StepPlan, Table, Transfer
 from model.scheduler.setup import SchedulerSetup
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from model.contents import Text
 from model.scheduler.actions import Arrive
-from model.scheduler.contents import Text
 
 
 @dataclass(slots=True)

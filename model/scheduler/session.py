@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from model.contents import Contents, Text
 from model.scheduler import events
 from model.scheduler.actions import (
     Abort,
@@ -19,7 +20,6 @@ from model.scheduler.actions import (
     Reset,
     Step,
 )
-from model.scheduler.contents import Contents, Text
 from model.scheduler.engine import Engine
 from model.scheduler.events import Event, Response
 from model.scheduler.ghost_store import GhostStore

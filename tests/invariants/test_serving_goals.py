@@ -28,10 +28,10 @@ from invariants.scheduler.residency_goals import (
 )
 from kvproof.levels.scheduler import SchedulerExaminer
 from kvproof.subjects.names import open_subject
+from model.contents import Contents
 from model.program import Program
 from model.releases import DIALECTS
 from model.scheduler.actions import Step
-from model.scheduler.contents import Contents
 from model.scheduler.ghost_worker import GhostWorker, Rows
 from model.scheduler.plan import Scheduled, StepPlan, Table
 from model.scheduler.setup import SchedulerSetup

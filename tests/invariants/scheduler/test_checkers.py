@@ -13,7 +13,7 @@ from invariants.scheduler.fences import writes_beside_steps
 from invariants.scheduler.found import Found
 from invariants.scheduler.preemption import preemptions
 from invariants.violation import Cause
-from model.scheduler.contents import EMPTY, Contents
+from model.contents import EMPTY, Contents
 from model.scheduler.ghost_worker import Misread
 from model.scheduler.happenings import Delivered, LoadStarted, PreemptionPlanned, StepExecuted
 from model.scheduler.plan import Load, Output, PoolState, RequestView, StepPlan

@@ -1,4 +1,7 @@
-"""Ghost contents: what a page holds, as a number that stands for a group and a token prefix."""
+"""Ghost contents: the text of requests, and numbers for what a page of it stands for.
+
+Equal numbers mean the same tokens after the same prefix, in the same group of the cache.
+"""
 
 from dataclasses import dataclass, field
 
@@ -75,7 +78,7 @@ class Text:
     family: int
     shared: int
     salt: int
-    _known: tuple[int, ...] = ()
+    known: tuple[int, ...] = ()
     """Its first tokens, as far as they were asked for."""
     _prefixes: list[int] = field(default_factory=list)
     """Number of the prefix before each page."""
@@ -91,19 +94,19 @@ class Text:
         return self.tokens(position, position + 1)[0]
 
     def tokens(self, start: int, end: int) -> tuple[int, ...]:
-        if end > len(self._known):
-            known = range(len(self._known), 2 * end)
-            self._known += tuple(
+        if end > len(self.known):
+            known = range(len(self.known), 2 * end)
+            self.known += tuple(
                 [token_at(self.request, self.family, self.shared, position) for position in known]
             )
-        return self._known[start:end]
+        return self.known[start:end]
 
     def pages(self, group: int, count: int) -> list[int]:
         """Contents of the first ``count`` complete pages in a group."""
         known = self._full.setdefault(group, [])
         while len(known) < count:
             page = len(known)
-            known.append(self.contents.number(group, self._prefix(page), self._tokens_of(page)))
+            known.append(self.contents.number(group, self.prefix(page), self._tokens_of(page)))
         return known[:count]
 
     def part(self, group: int, page: int, filled: int) -> int:
@@ -112,18 +115,19 @@ class Text:
         if found is None:
             first = page * self.contents.block_size
             tokens = self.tokens(first, first + filled)
-            found = self.contents.number(group, self._prefix(page), tokens)
+            found = self.contents.number(group, self.prefix(page), tokens)
             self._parts[group, page, filled] = found
         return found
 
-    def _tokens_of(self, page: int) -> tuple[int, ...]:
-        size = self.contents.block_size
-        return self.tokens(page * size, (page + 1) * size)
-
-    def _prefix(self, page: int) -> int:
+    def prefix(self, page: int) -> int:
+        """The number of all that comes before a page; before the first that is the salt."""
         while len(self._prefixes) <= page:
             last = len(self._prefixes) - 1
             self._prefixes.append(
                 self.contents.number(-2, self._prefixes[last], self._tokens_of(last))
             )
         return self._prefixes[page]
+
+    def _tokens_of(self, page: int) -> tuple[int, ...]:
+        size = self.contents.block_size
+        return self.tokens(page * size, (page + 1) * size)
