@@ -16,6 +16,7 @@ from specs.expectations import named
 
 HARNESS = (
     "kvproof.engines.vllm.inside.groups",
+    "kvproof.engines.vllm.inside.settings",
     "kvproof.engines.vllm.export.harness.manager",
     "kvproof.engines.vllm.export.harness.pools",
 )

@@ -6,7 +6,6 @@ engine can do, never which version it is.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 from vllm.utils.hashing import sha256
@@ -24,6 +23,7 @@ from kvproof.engines.vllm.inside.groups import cache_of, full_groups, hisparse_g
 from kvproof.engines.vllm.inside.missing import building, require, require_keywords
 from kvproof.engines.vllm.inside.names import KeyNames
 from kvproof.engines.vllm.inside.raised import is_out_of_blocks
+from kvproof.engines.vllm.inside.settings import sampling_parameters
 from kvproof.engines.vllm.inside.view import EngineView
 from model.allocator import Allocation, AllocationFailedError, Rows
 from model.manager.configuration import Configuration
@@ -116,16 +116,10 @@ class EngineAllocator:
     # Requests
 
     def register(self, request: Request) -> None:
-        parameters = SimpleNamespace(
-            max_tokens=self._configuration.max_model_len,
-            extra_args=None,
-            skip_reading_prefix_cache=None,
-            structured_outputs=None,
-        )
         engine_request = EngineRequest(
             str(request.id),
             list(request.tokens),
-            parameters,
+            sampling_parameters(self._configuration.max_model_len),
             None,
             arrival_time=0.0,
             cache_salt=str(request.salt) if request.salt else None,

@@ -8,7 +8,6 @@ connector and the connector factory are the engine's own.
 import inspect
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.hisparse.connector import (
@@ -33,6 +32,7 @@ from vllm.v1.request import Request, RequestStatus
 from kvproof.engines.vllm.inside.configuration import cache_config, check_startable, engine_config
 from kvproof.engines.vllm.inside.missing import building, require
 from kvproof.engines.vllm.inside.pools import pool_states
+from kvproof.engines.vllm.inside.settings import sampling_parameters
 from kvproof.engines.vllm.inside.store import StoreConnector, StoreMetadata
 from kvproof.engines.vllm.inside.view import EngineView, deferred_blocks
 from model.scheduler.plan import (
@@ -97,24 +97,13 @@ class EngineScheduler:
         """A client's request arrives.  ``ValueError`` when the engine would refuse it."""
         if not new.tokens or len(new.tokens) >= self.setup.max_model_len or new.max_tokens < 1:
             raise ValueError("a prompt has a token, leaves room for one, and asks for one")
-        parameters = SimpleNamespace(
-            max_tokens=new.max_tokens,
-            min_tokens=0,
-            eos_token_id=None,
-            stop_token_ids=(),
-            repetition_detection=None,
-            num_logprobs=None,
-            extra_args=None,
-            skip_reading_prefix_cache=None,
-            structured_outputs=None,
-        )
         if self.store is not None:
             self.store.contents[new.id] = new.external
         self.scheduler.add_request(
             Request(
                 str(new.id),
                 list(new.tokens),
-                parameters,
+                sampling_parameters(new.max_tokens),
                 None,
                 arrival_time=new.arrival,
                 priority=new.priority,

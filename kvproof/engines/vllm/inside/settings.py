@@ -102,3 +102,18 @@ def _model_config(setup: SchedulerSetup) -> SimpleNamespace:
 
 def _no_encoder_cache() -> None:
     """No encoder cache manager is configured, so the engine takes its own."""
+
+
+def sampling_parameters(max_tokens: int) -> SimpleNamespace:
+    """What a request and a scheduler read of ``SamplingParams``."""
+    return SimpleNamespace(
+        max_tokens=max_tokens,
+        min_tokens=0,
+        eos_token_id=None,
+        stop_token_ids=(),
+        repetition_detection=None,
+        num_logprobs=None,
+        extra_args=None,
+        skip_reading_prefix_cache=None,
+        structured_outputs=None,
+    )

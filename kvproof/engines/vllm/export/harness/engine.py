@@ -19,6 +19,7 @@ from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from kvproof.engines.vllm.export.harness.pools import pools_of
+from kvproof.engines.vllm.inside.settings import sampling_parameters
 from model.scheduler.plan import Load
 
 
@@ -92,7 +93,7 @@ class Engine:
             Request(
                 request_id,
                 text[:prompt],
-                parameters(max_tokens),
+                sampling_parameters(max_tokens),
                 None,
                 arrival_time=float(request_id),
                 priority=priority,
@@ -177,21 +178,6 @@ def new_scheduler(of: type[Scheduler], config: Any, cache: KVCacheConfig) -> Sch
         block_size=config.cache_config.block_size,
         hash_block_size=config.cache_config.block_size,
         mm_registry=SimpleNamespace(supports_multimodal_inputs=lambda model_config: False),
-    )
-
-
-def parameters(max_tokens: int) -> SimpleNamespace:
-    """What a scheduler reads of ``SamplingParams``."""
-    return SimpleNamespace(
-        max_tokens=max_tokens,
-        min_tokens=0,
-        eos_token_id=None,
-        stop_token_ids=(),
-        repetition_detection=None,
-        num_logprobs=None,
-        extra_args=None,
-        skip_reading_prefix_cache=None,
-        structured_outputs=None,
     )
 
 

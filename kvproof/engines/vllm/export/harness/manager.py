@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 from unittest import SkipTest
 
@@ -14,6 +13,7 @@ from vllm.v1.kv_cache_interface import KVCacheGroupSpec
 from vllm.v1.request import Request
 
 from kvproof.engines.vllm.inside.groups import cache_of
+from kvproof.engines.vllm.inside.settings import sampling_parameters
 
 
 def new_manager(
@@ -43,16 +43,10 @@ def new_manager(
 def new_request(
     request_id: str, tokens: list[int], block_size: int, max_tokens: int, cache_salt: str = ""
 ) -> Request:
-    parameters = SimpleNamespace(
-        max_tokens=max_tokens,
-        extra_args=None,
-        skip_reading_prefix_cache=None,
-        structured_outputs=None,
-    )
     return Request(
         request_id,
         tokens,
-        parameters,
+        sampling_parameters(max_tokens),
         None,
         arrival_time=0.0,
         cache_salt=cache_salt or None,
