@@ -101,7 +101,6 @@ def test_what_is_long_has_a_reason_and_a_reason_is_needed(
     assert found == set(allowed)
 
 
-@pytest.mark.xfail(reason="releases are still named in many files", strict=True)
 def test_at_most_two_files_name_a_release_beside_the_rows() -> None:
     assert len(naming_a_release(sources())) <= RELEASE_FILES_MAX
 
