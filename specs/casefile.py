@@ -27,7 +27,6 @@ from specs.expectations import Expectation, problems_of
 
 FORMAT = 1
 """The format that this code writes, and the newest that it reads."""
-
 MAX_BYTES = 64_000_000
 MAX_ACTIONS = 100_000
 MAX_NUMBER = 1_000_000

@@ -22,7 +22,9 @@ RELEASE_FILES_MAX = 2
 ROWS = "model/releases"
 Find = Callable[[Mapping[str, str]], set[str]]
 
-LONG_FILES: dict[str, str] = {}
+LONG_FILES = {
+    "kvproof/engines/vllm/inside/recorder.py": "handed out whole: one file for a live engine",
+}
 LONG_FUNCTIONS = {
     "invariants/proofs/transition_system/mutants.py:_allocation": "a table of mutants",
     "kvproof/commands/bounds.py:bounds_command": "its parameters are the options of the command",
@@ -85,7 +87,6 @@ def naming_a_release(files: Mapping[str, str]) -> set[str]:
     return {n for n, text in files.items() if not n.startswith(ROWS) and RELEASE.search(text)}
 
 
-@pytest.mark.xfail(reason="the rebuilding is not finished")
 @pytest.mark.parametrize(
     ("found", "allowed"),
     [
