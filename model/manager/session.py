@@ -129,6 +129,30 @@ class Session(Generic[HitT, BlocksT]):
         """Tokens that the step being built can still compute."""
         return self.configuration.max_num_batched_tokens - sum(self.scheduled.values())
 
+    def enabled(self) -> dict[type[Action], int]:
+        """The kinds of actions that are possible now, with the number of choices of each: of
+        requests, or of workers. How many tokens or transfers is for the caller to choose.
+        """
+        between = self.between_steps
+        choices: dict[type[Action], int] = {
+            EndStep: 1,
+            Arrive: 1,
+            Admit: len(self.waiting) if self.can_admit else 0,
+            Extend: len(self.running) if self.can_extend else 0,
+            Preempt: len(self.running) if self.refused is not None else 0,
+            Output: int(between and bool(self.flight)),
+            CompleteTransfers: len(self.busy_workers) if between else 0,
+            Finish: len(self.requests) if between else 0,
+            Reset: int(between),
+            EvictBlocks: len(self.running) if between else 0,
+        }
+        return {kind: count for kind, count in choices.items() if count}
+
+    @property
+    def busy_workers(self) -> tuple[int, ...]:
+        """Workers with host writes that they have not reported as done."""
+        return tuple([worker for worker, queue in enumerate(self._queues) if queue])
+
     def queued_transfers(self, worker: int) -> int:
         """Host writes that a worker took on and has not reported as done."""
         return len(self._queues[worker % len(self._queues)])

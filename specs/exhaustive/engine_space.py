@@ -86,7 +86,7 @@ class EngineSpace:
 
 def extensions(session: ReferenceSession) -> list[Action]:
     """Chunks for the first running request that has none in this step: all of it, or one page."""
-    return [Extend(0, tokens) for tokens in chunks(session)] if session.can_extend else []
+    return [Extend(0, tokens) for tokens in chunks(session)] if Extend in session.enabled() else []
 
 
 def must_come_first(extension: Played) -> bool:
@@ -102,7 +102,7 @@ def must_come_first(extension: Played) -> bool:
 def after_the_running(session: ReferenceSession) -> list[Action]:
     """What an engine does once the running requests have their chunks, or must wait for them."""
     found: list[Action] = []
-    if session.can_admit:
+    if Admit in session.enabled():
         found += [Admit(0, tokens) for tokens in chunks(session)]
     if session.scheduled or session.preempted or session.admitting:
         found.append(EndStep())
@@ -120,12 +120,12 @@ def between_steps(session: ReferenceSession, instance: Instance) -> list[Action]
     found: list[Action] = []
     if arrived(session) < instance.requests:
         found.append(Arrive(0, session.configuration.max_model_len, instance.prompt))
-    if session.flight:
-        found.append(Output())
-    for worker in range(session.configuration.num_workers):
+    enabled = session.enabled()
+    found += [Output()] if Output in enabled else []
+    for worker in session.busy_workers:
         queued = session.queued_transfers(worker)
         found += [CompleteTransfers(worker, count) for count in range(1, queued + 1)]
-    return found + [Finish(n) for n in range(len(session.requests))]
+    return found + [Finish(n) for n in range(enabled.get(Finish, 0))]
 
 
 def arrived(session: ReferenceSession) -> int:

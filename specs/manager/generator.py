@@ -98,38 +98,15 @@ def draw_program(
 
 def draw_action(random: Random, session: ReferenceSession) -> Action:
     """One action that is possible now, the more likely the more it moves."""
-    options = possible_actions(session)
-    makers = [maker for _, maker in options]
-    weights = [weight for weight, _ in options]
+    enabled = session.enabled()
+    options = [(maker, weigh(session)) for kind, maker, weigh in MAKERS if kind in enabled]
+    makers = [maker for maker, weight in options if weight]
+    weights = [weight for _, weight in options if weight]
     return random.choices(makers, weights)[0](random, session)
 
 
 Maker = Callable[[Random, ReferenceSession], Action]
-
-
-def possible_actions(session: ReferenceSession) -> list[tuple[float, Maker]]:
-    between = session.between_steps
-    options: list[tuple[float, Maker]] = [(4.0 if session.scheduled else 0.3, _end_step)]
-    if len(session.requests) < MAX_REQUESTS:
-        options.append((0.5 if session.waiting else 3.0, _arrive))
-    if session.can_admit:
-        options.append((12.0 if copies_at_stake(session) else 4.0, _admit))
-    if session.can_extend:
-        options.append((4.0, _extend))
-    if session.refused is not None:
-        options.append((8.0, _preempt))
-    if between and session.flight:
-        options.append((2.0, _output))
-    if between and any(
-        session.queued_transfers(w) for w in range(session.configuration.num_workers)
-    ):
-        options.append((4.0, _complete))
-    if between and session.requests:
-        options.append((0.5, _finish))
-        options.append((0.05, _reset))
-    if between and session.running:
-        options.append((0.05, _evict))
-    return options
+Weigh = Callable[[ReferenceSession], float]
 
 
 def copies_at_stake(session: ReferenceSession) -> bool:
@@ -214,3 +191,24 @@ def _reset(random: Random, session: ReferenceSession) -> Action:
 
 def _evict(random: Random, session: ReferenceSession) -> Action:
     return EvictBlocks(random.randrange(len(session.running)), random.randrange(4))
+
+
+def _weigh_arrival(session: ReferenceSession) -> float:
+    if len(session.requests) >= MAX_REQUESTS:
+        return 0.0
+    return 0.5 if session.waiting else 3.0
+
+
+MAKERS: tuple[tuple[type[Action], Maker, Weigh], ...] = (
+    (EndStep, _end_step, lambda session: 4.0 if session.scheduled else 0.3),
+    (Arrive, _arrive, _weigh_arrival),
+    (Admit, _admit, lambda session: 12.0 if copies_at_stake(session) else 4.0),
+    (Extend, _extend, lambda _: 4.0),
+    (Preempt, _preempt, lambda _: 8.0),
+    (Output, _output, lambda _: 2.0),
+    (CompleteTransfers, _complete, lambda _: 4.0),
+    (Finish, _finish, lambda _: 0.5),
+    (Reset, _reset, lambda session: 0.05 if session.requests else 0.0),
+    (EvictBlocks, _evict, lambda _: 0.05),
+)
+"""Of each kind, how one is drawn and how likely it is."""

@@ -86,42 +86,42 @@ class AllocatorMachine(RuleBasedStateMachine):
         for _ in range(PLAYED_ACTIONS):
             self.take(draw_action(random, self.session))
 
-    @precondition(lambda self: self.session.can_admit)
+    @precondition(lambda self: Admit in self.session.enabled())
     @rule(request=small, tokens=token_counts)
     def admit(self, request: int, tokens: int) -> None:
         self.take(Admit(request, tokens))
 
-    @precondition(lambda self: self.session.can_extend)
+    @precondition(lambda self: Extend in self.session.enabled())
     @rule(request=small, tokens=token_counts)
     def extend(self, request: int, tokens: int) -> None:
         self.take(Extend(request, tokens))
 
-    @precondition(lambda self: self.session.refused is not None)
+    @precondition(lambda self: Preempt in self.session.enabled())
     @rule(request=small)
     def preempt(self, request: int) -> None:
         self.take(Preempt(request))
 
-    @precondition(lambda self: self.session.scheduled or self.session.preempted)
+    @precondition(lambda self: not self.session.between_steps)
     @rule()
     def end_step(self) -> None:
         self.take(EndStep())
 
-    @precondition(lambda self: self.session.between_steps and self.session.flight)
+    @precondition(lambda self: Output in self.session.enabled())
     @rule()
     def output(self) -> None:
         self.take(Output())
 
-    @precondition(lambda self: self.session.between_steps and self.session.queued_transfers(0))
+    @precondition(lambda self: CompleteTransfers in self.session.enabled())
     @rule(worker=st.integers(0, 1), count=st.sampled_from((99, 1, 2)))
     def complete_transfers(self, worker: int, count: int) -> None:
         self.take(CompleteTransfers(worker, count))
 
-    @precondition(lambda self: self.session.between_steps and self.session.requests)
+    @precondition(lambda self: Finish in self.session.enabled())
     @rule(request=small, aborted=st.booleans())
     def finish(self, request: int, aborted: bool) -> None:
         self.take(Finish(request, aborted))
 
-    @precondition(lambda self: self.session.between_steps and len(self.session.requests) > 3)
+    @precondition(lambda self: self.session.enabled().get(Finish, 0) > 3)
     @rule(preempt_running=st.booleans(), evict=st.booleans(), request=small, page=small)
     def disturb(self, preempt_running: bool, evict: bool, request: int, page: int) -> None:
         self.take(EvictBlocks(request, page) if evict else Reset(preempt_running))

@@ -113,23 +113,16 @@ class Scope:
 def choices(session: ReferenceSession) -> list[Action]:
     """The few actions of a scope that are possible now: whole chunks, and chunks of one page."""
     size, longest = session.configuration.block_size, session.configuration.max_model_len
+    enabled = session.enabled()
     found: list[Action] = []
     if len(session.requests) < MAX_ALIVE and not session.waiting:
         prompts = dict.fromkeys((longest - 1, size + 1))
         found += [Arrive(0, longest, prompt) for prompt in prompts]
-    if session.can_admit:
-        found += [Admit(0, EVERYTHING), Admit(0, size)]
-    if session.can_extend:
-        found += [Extend(0, EVERYTHING)]
-    if session.refused is not None:
-        found += [Preempt(n) for n in range(len(session.running))]
-    if session.scheduled or session.preempted:
-        found.append(EndStep())
-    if session.between_steps:
-        if session.flight:
-            found.append(Output())
-        for worker in range(session.configuration.num_workers):
-            if session.queued_transfers(worker):
-                found.append(CompleteTransfers(worker, EVERYTHING))
-        found += [Finish(n) for n in range(len(session.requests))]
-    return found
+    found += [Admit(0, EVERYTHING), Admit(0, size)] if Admit in enabled else []
+    found += [Extend(0, EVERYTHING)] if Extend in enabled else []
+    found += [Preempt(n) for n in range(enabled.get(Preempt, 0))]
+    found += [] if session.between_steps else [EndStep()]
+    found += [Output()] if Output in enabled else []
+    if CompleteTransfers in enabled:
+        found += [CompleteTransfers(worker, EVERYTHING) for worker in session.busy_workers]
+    return found + [Finish(n) for n in range(enabled.get(Finish, 0))]
