@@ -59,7 +59,7 @@ def end_step(coordinator: HiSparseCoordinator, scheduled: list[tuple[str, int]])
 
     ``scheduled`` holds the id of each request of the step and its tokens computed after it.
     """
-    if hasattr(coordinator, "advance_scheduled"):  # before 0.32.0 a part of allocate_slots
+    if hasattr(coordinator, "advance_scheduled"):  # else a part of allocate_slots
         coordinator.advance_scheduled(scheduled)
     command = coordinator.build_offload_command()
     if hasattr(coordinator, "take_residency_updates"):

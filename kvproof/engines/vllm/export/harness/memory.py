@@ -60,7 +60,7 @@ class HiSparseTables(Tables):
         for new in output.scheduled_new_reqs:
             self.resident[new.req_id] = [[] for _ in range(self.resident_groups)]
         metadata = parts_of(output)[0]
-        if not hasattr(metadata, "residency_updates"):  # up to 0.31.0: whole tables
+        if not hasattr(metadata, "residency_updates"):  # older: whole tables
             for request_id, rows in (output.block_table_updates or {}).items():
                 if request_id in self.rows:
                     self.rows[request_id] = [list(row) for row in rows]
