@@ -4,8 +4,8 @@ At the manager level a rule is a predicate over one step; at the scheduler level
 the run is watched, in the file that is named.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from invariants.manager.admission import (
     completeness,
@@ -44,11 +44,11 @@ class Rule:
     """Whether it depends on the state alone, so that an unchanged state need not be judged."""
     scheduler: str = ""
     """The file that judges it in programs of whole steps; none where it is not judged there."""
-    of_whole_steps: str = ""
-    """Its sentence there, where it says more about the scheduler than about the allocator."""
+    own: Mapping[Level, str] = field(default_factory=dict)
+    """Its sentence at a level where it says more than that."""
 
     def sentence_at(self, level: Level) -> str:
-        return (level == "scheduler" and self.of_whole_steps) or self.sentence
+        return self.own.get(level, self.sentence)
 
 
 AUDIT = "invariants/scheduler/audit.py"
@@ -86,13 +86,13 @@ CATALOGUE: tuple[Rule, ...] = (
     Rule("I15", "Who writes a block is ordered after every step in flight that uses it.",
          scheduler=FENCES),
     Rule("I16", "A request that was admitted and is alone is not refused its next tokens.",
-         (progress_alone,), scheduler=PROGRESS, of_whole_steps="With finite work every request "
-         "ends, and one that is alone is never preempted."),
+         (progress_alone,), scheduler=PROGRESS, own={"scheduler": "With finite work every request "
+         "ends, and one that is alone is never preempted."}),
     Rule("I17", "A preemption leaves no debt and frees blocks, or is not done.",
          scheduler=PREEMPTION),
     Rule("I18", "The bookkeeping of a step is proportional to its new work."),
     Rule("I19", "No call of the allocator raises.", (never_raises,), scheduler=RAISED,
-         of_whole_steps="No step of the scheduler raises."),
+         own={"scheduler": "No step of the scheduler raises."}),
 )  # fmt: skip
 """I18 compares the effort of two steps, without a program: ``invariants/scheduler/effort.py``."""
 

@@ -8,7 +8,7 @@ that names the file, the place in it and what to do.
 import json
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, fields, make_dataclass
 from functools import partial, reduce
 from operator import eq, or_
@@ -19,7 +19,7 @@ from typing import Any, Literal, NoReturn, get_args
 from cattrs import BaseValidationError, Converter, ForbiddenExtraKeysError, transform_error
 from cattrs.gen import make_dict_structure_fn
 
-from invariants.rules import RULES_OF
+from invariants.rules import ENDINGS, RULES_OF
 from invariants.violation import Cause
 from model.languages import LANGUAGES
 from model.program import AnyProgram, Language, Level, Program, action_to_json
@@ -248,7 +248,7 @@ def _problems(trace: CaseFile) -> Iterable[tuple[str, str]]:
 
 
 def _problems_of_head(trace: CaseFile) -> Iterable[tuple[str, str]]:
-    rules = RULES_OF[trace.level]
+    rules = {*RULES_OF[trace.level], *(ending.id for ending in ENDINGS)}
     if trace.found is not None:
         yield from _outside("found", {"step": trace.found.step}, MAX_ACTIONS)
         yield from _outside("found", {"seed": trace.found.seed or 0}, MAX_SEED)
@@ -258,7 +258,7 @@ def _problems_of_head(trace: CaseFile) -> Iterable[tuple[str, str]]:
         yield from problems_of(trace.expect)
 
 
-def _unknown_rule(place: str, rule: str, rules: tuple[str, ...]) -> Iterable[tuple[str, str]]:
+def _unknown_rule(place: str, rule: str, rules: Collection[str]) -> Iterable[tuple[str, str]]:
     """A rule that nobody judges would never fail."""
     if rule not in rules:
         yield f"{place}.rule", f"there is no rule {rule!r}"

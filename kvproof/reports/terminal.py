@@ -56,16 +56,12 @@ def show_notes(console: Console, notes: Iterable[str]) -> None:
 
 def _summary(outcome: Outcome) -> Text:
     moving = f" ({outcome.actions_moving:,} moving)" if outcome.actions_moving else ""
-    steps, compared = "", f" against {outcome.against}"
-    if outcome.level == "scheduler":
-        steps, compared = f", {outcome.steps:,} scheduler steps", "'s scheduler"
-        if outcome.shadowed.total():
-            steps += f" ({outcome.shadowed['calls']:,} calls like the model's)"
+    words = WORDS[outcome.level]
     return Text.assemble(
         (outcome.verdict, STYLES[outcome.verdict]),
-        f"  {outcome.subject}{compared}, seed {outcome.seed}: "
-        f"{outcome.programs:,} programs, {outcome.actions_run:,} actions{moving}{steps} "
-        f"in {outcome.seconds:.1f} s",
+        f"  {outcome.subject}{words.compared(outcome)}, seed {outcome.seed}: "
+        f"{outcome.programs:,} programs, {outcome.actions_run:,} actions{moving}"
+        f"{words.counted(outcome)} in {outcome.seconds:.1f} s",
     )
 
 

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from invariants.violation import Violation
+from kvproof.search.outcome import Outcome
 from model.program import AnyProgram, call_of
 from model.trace import Trace
 
@@ -34,6 +35,10 @@ class Words:
     """What was done after the last action, a line each."""
     extras: Callable[[Sequence[Trace], int], Sequence[RenderableType]]
     """What else is shown of traces and the failing step, below the steps."""
+    compared: Callable[[Outcome], str]
+    """With what the subject of a search was compared, behind its name."""
+    counted: Callable[[Outcome], str]
+    """What a search counts at this level only, behind its actions."""
 
 
 def describe_finding(

@@ -179,4 +179,6 @@ MANAGER_WORDS = Words(
     describe_configuration=describe_configuration,
     afterwards=lambda _: (),
     extras=_failures_and_changes,
+    compared=lambda outcome: f" against {outcome.against}",
+    counted=lambda _: "",
 )

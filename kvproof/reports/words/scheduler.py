@@ -9,6 +9,7 @@ from rich.text import Text
 
 from kvproof.reports.words.finding import Words, how_it_ended
 from kvproof.reports.words.numbers import counted
+from kvproof.search.outcome import Outcome
 from model.program import call_of
 from model.scheduler.actions import Action, Arrive
 from model.scheduler.events import (
@@ -141,10 +142,19 @@ def _drained(responses: Sequence[Response]) -> Iterator[str]:
         yield f"… and so on, {len(lines) - MOST_SHOWN} times more"
 
 
+def _counted(outcome: Outcome) -> str:
+    steps = f", {outcome.steps:,} scheduler steps"
+    if not outcome.shadowed.total():
+        return steps
+    return f"{steps} ({outcome.shadowed['calls']:,} calls like the model's)"
+
+
 SCHEDULER_WORDS = Words(
     describe_action=describe_action,
     style=lambda response: "dim" if response == IDLE else "",
     describe_configuration=describe_setup,
     afterwards=_afterwards,
     extras=lambda *_: (),
+    compared=lambda _: "'s scheduler",
+    counted=_counted,
 )

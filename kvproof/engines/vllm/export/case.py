@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kvproof.engines.vllm.export.manager import export_manager_test
 from kvproof.engines.vllm.export.scheduler import export_scheduler_test
+from model.program import Level
 from specs.casefile import CaseFile
+
+EXPORTERS: dict[Level, Callable[[CaseFile], str]] = {
+    "manager": export_manager_test,
+    "scheduler": export_scheduler_test,
+}
 
 
 def export_test(case: CaseFile) -> str:
@@ -12,6 +20,4 @@ def export_test(case: CaseFile) -> str:
 
     Raises ``ExportError``.
     """
-    if case.level == "scheduler":
-        return export_scheduler_test(case)
-    return export_manager_test(case)
+    return EXPORTERS[case.level](case)

@@ -42,12 +42,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--load", choices=("focused", "full"), required=True)
-    parser.add_argument("--level", choices=("manager", "scheduler"), required=True)
+    parser.add_argument("--level", choices=tuple(RUNNERS), required=True)
     options = parser.parse_args()
     answers = _take_over_stdout()
     try:
         could_not_run = _make_importable(options.source, options.load)
-        runner = _runner(options.level, options.source, could_not_run)
+        runner = RUNNERS[options.level](options.source, could_not_run)
     except Exception as error:
         what = unlike(error) or _describe(error)
         _write(answers, {"protocol": PROTOCOL_VERSION, "error": what})
@@ -123,12 +123,15 @@ def _make_importable(source: Path, load: str) -> tuple[type[Exception], ...]:
     return ()
 
 
-def _runner(level: str, source: Path, could_not_run: tuple[type[Exception], ...]) -> Runner:
-    """Import the adapter, and with it the engine."""
-    if level == "manager":
-        from kvproof.engines.vllm.inside.allocator import EngineAllocator  # noqa: PLC0415
+def _manager_runner(_source: Path, could_not_run: tuple[type[Exception], ...]) -> Runner:
+    """Import the adapter of the allocator, and with it the engine."""
+    from kvproof.engines.vllm.inside.allocator import EngineAllocator  # noqa: PLC0415
 
-        return partial(run, new_allocator=EngineAllocator, could_not_run=could_not_run)
+    return partial(run, new_allocator=EngineAllocator, could_not_run=could_not_run)
+
+
+def _scheduler_runner(source: Path, could_not_run: tuple[type[Exception], ...]) -> Runner:
+    """Import the adapter of the scheduler, and with it the engine."""
     if not could_not_run:  # full loading
         from kvproof.engines.vllm.inside.loading import leave_out_gpu_code  # noqa: PLC0415
 
@@ -138,6 +141,10 @@ def _runner(level: str, source: Path, could_not_run: tuple[type[Exception], ...]
     from kvproof.engines.vllm.inside.shadow import Shadows  # noqa: PLC0415
 
     return SchedulerRunner(EngineScheduler, source, could_not_run, Shadows().new)
+
+
+RUNNERS = {"manager": _manager_runner, "scheduler": _scheduler_runner}
+"""By level."""
 
 
 def _take_over_stdout() -> TextIO:
