@@ -32,10 +32,10 @@ ENGINE = "vllm==0.33.0"
 SEARCH_KEYS = {
     "verdict", "level", "subject", "dialect", "seed", "programs", "actions_run", "actions_moving",
     "scheduler_steps", "shadowed", "shadow_ends", "seconds", "findings", "goals", "unmet_goals",
-    "known_defects", "waived_rules", "refused", "unrepeated", "stopped",
+    "known_defects", "waived_rules", "refused", "unrepeated", "stopped", "notes",
 }  # fmt: skip
 FINDING_KEYS = {
-    "rule", "actions", "actions_count", "first_bad_step", "evidence", "known", "trace",
+    "rule", "actions", "actions_count", "first_bad_step", "evidence", "known", "cause", "trace",
 }  # fmt: skip
 REPLAY_KEYS = {"trace", "subject", "outcome", "expected", "first_changed_step", "why"}
 
@@ -226,7 +226,7 @@ def test_two_subjects_that_agree_are_0(kvproof: Kvproof) -> None:
 def test_the_table_has_a_row_for_each_count_and_a_cell_for_each_subject(kvproof: Kvproof) -> None:
     ran = kvproof("table", "--json")
     assert (ran.code, ran.err) == (0, "")
-    assert set(ran.json) == {"rows"}
+    assert set(ran.json) == {"rows", "notes"}
     assert [row["free_blocks"] for row in ran.json["rows"]] == list(range(4, 14))
     for row in ran.json["rows"]:
         assert set(row) == {"free_blocks", "cells"}
@@ -245,7 +245,7 @@ def test_replay_of_a_corpus_trace_is_0_where_expectations_are_met(kvproof: Kvpro
     subjects = ("--subject", "reference:eager", "--subject", "reference:deferred")
     ran = kvproof("replay", K1, *subjects, "--json")
     assert (ran.code, ran.err) == (0, "")
-    assert set(ran.json) == {"traces"}
+    assert set(ran.json) == {"traces", "notes"}
     assert [set(entry) for entry in ran.json["traces"]] == [REPLAY_KEYS] * 2
     told = [(e["outcome"], e["expected"], e["first_changed_step"]) for e in ran.json["traces"]]
     assert told == [("FAILED", "FAILED", None), ("FIXED", "FIXED", 7)]
@@ -504,7 +504,7 @@ def test_the_gate_ends_with_its_verdict(
     gate_of(verdict)
     ran = kvproof("gate", "--junit", tmp_path / "sub" / "gate.xml", "--json")
     assert (ran.code, ran.err) == (code, "")
-    assert set(ran.json) == {"verdict", "seconds", "stages"}
+    assert set(ran.json) == {"verdict", "seconds", "stages", "notes"}
     assert [set(stage) for stage in ran.json["stages"]] == [
         {"name", "subject", "verdict", "seconds", "details"}
     ]
