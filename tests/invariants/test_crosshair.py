@@ -6,6 +6,7 @@ import ast
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -106,8 +107,7 @@ def test_the_contracts_call_every_function_of_admission() -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault)
 def test_a_fault_in_the_arithmetic_breaks_its_contract(mutant: Mutant, tmp_path: Path) -> None:
     package = tmp_path / "model"
-    package.mkdir()
-    (package / "__init__.py").touch()
+    shutil.copytree(ROOT / "model", package, ignore=shutil.ignore_patterns("__pycache__"))
     source = inspect.getsource(admission)
     assert source.count(mutant.original) == 1
     (package / "admission.py").write_text(source.replace(mutant.original, mutant.changed))
