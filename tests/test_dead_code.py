@@ -26,6 +26,7 @@ ALIVE = {
     "specs/scheduler/machine.py:one_comes": "as above",
     "specs/*/machine.py:teardown": "Hypothesis calls it after every run",
     "kvproof/search/outcome.py:__call__": "a protocol names what it wants by it",
+    "benchmarks/shrinking.py:_hypothesis_internal_use_settings": "Hypothesis reads it of a test",
     "benchmarks/agreement.py:formatter_class": "argparse reads it",
     "invariants/conformance/records.py:kvproof_calls": "a line of a call log is read by names",
     "specs/casefile.py:kvproof": "a case file is written by names",

@@ -28,17 +28,9 @@ from model.manager.actions import (
 )
 from model.manager.configuration import Configuration
 from model.manager.events import Event, Response
+from model.manager.flight import StepInFlight
 from model.request import Request, Status, token_at
 from model.snapshot import Snapshot, digest_of
-
-
-@dataclass(slots=True)
-class StepInFlight:
-    """A step that was handed to the workers: (request, tokens, its life, samples a token)."""
-
-    scheduled: list[tuple[Request, int, int, bool]]
-    command: tuple[tuple[int, int], ...]
-    """(transfer, request) of each transfer that the step carries."""
 
 
 @dataclass(slots=True)
@@ -93,13 +85,7 @@ class Session(Generic[HitT, BlocksT]):
 
     def fingerprint(self) -> str:
         """Equal for sessions in which the same actions have the same outcomes."""
-        flight = [
-            (
-                [(r.id, count, life, samples) for r, count, life, samples in step.scheduled],
-                step.command,
-            )
-            for step in self.flight
-        ]
+        flight = [step.essence() for step in self.flight]
         queues = ([r.id for r in self.waiting], [r.id for r in self.running], self._queues)
         step = (list(self.scheduled), self.refused, self.preempted, self.admitting, self.dead)
         progress = [
