@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from packaging.version import Version
 
-from kvproof.engines.vllm.release import published_versions
+from kvproof.engines.vllm.download import published_versions
 from kvproof.errors import CouldNotRun
 from model.releases import NEWEST
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from typer.main import get_command
 
-from kvproof.cli import app
+from kvproof.cli import app_for
 
 ROOT = Path(__file__).parents[1]
 STARTED_BY = r"(?:pip|uv|uvx|bash|python|kvproof|\.ci/|scripts/)"
@@ -51,7 +51,7 @@ def kvproof_arguments(command: str) -> list[list[str]]:
 
 def check_arguments(arguments: list[str]) -> None:
     """Raises a usage error for a command, an option or a value that there is not."""
-    command, name, rest = get_command(app), "kvproof", list(arguments)
+    command, name, rest = get_command(app_for(arguments)), "kvproof", list(arguments)
     context = command.make_context(name, list(rest))
     while hasattr(command, "resolve_command"):
         name, command, rest = command.resolve_command(context, rest)

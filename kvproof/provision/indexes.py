@@ -5,16 +5,11 @@ from __future__ import annotations
 import ast
 import os
 import re
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from unearth import Link, PackageFinder
-from unearth.auth import MultiDomainBasicAuth
-from unearth.fetchers import PyPIClient
 
 from kvproof.errors import CouldNotRun
 
@@ -33,35 +28,6 @@ class Indexes:
     cert: str | None = None
     proxy: str | None = None
     timeout_seconds: float = 30.0
-
-    def finder(self) -> PackageFinder:
-        """A finder of source distributions in exactly these places."""
-        client = PyPIClient(
-            trusted_hosts=self.trusted_hosts,
-            verify=_certificates(self.cert) if self.cert else True,
-            timeout=self.timeout_seconds,
-            proxy=self.proxy,
-            follow_redirects=True,
-        )
-        client.auth = MultiDomainBasicAuth(index_urls=list(self.index_urls))
-        finder = PackageFinder(
-            client,  # type: ignore[arg-type]  # its own default; only its annotations disagree
-            find_links=self.find_links,
-            trusted_hosts=self.trusted_hosts,
-            no_binary=[":all:"],
-            ignore_compatibility=True,  # sources are only read; no build tag can matter
-        )
-        # With nothing given, the constructor assumes PyPI, which --no-index forbids.
-        finder.sources = [s for s in finder.sources if s["type"] == "find_links"]
-        for url in self.index_urls:
-            finder.add_index_url(url)
-        return finder
-
-    @property
-    def places(self) -> str:
-        """For a message: every place looked at, without the passwords in it."""
-        links = [Link(place).redacted for place in self.index_urls + self.find_links]
-        return ", ".join(links) or "no index at all"
 
 
 def configured_indexes(environ: Mapping[str, str] = os.environ) -> Indexes:
@@ -130,14 +96,6 @@ def parse_pip_settings(listing: str) -> dict[str, str]:
     for section in PIP_SECTIONS:
         merged |= found[section]
     return merged
-
-
-def _certificates(cert: str) -> ssl.SSLContext:
-    if Path(cert).is_dir():
-        return ssl.create_default_context(capath=cert)
-    if not Path(cert).is_file():
-        raise CouldNotRun(f"pip's option cert names {cert}, which is not there; correct it")
-    return ssl.create_default_context(cafile=cert)
 
 
 def _without_name(url: str) -> str:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -475,6 +476,47 @@ def test_a_bug_of_kvproof_s_own_is_2_and_never_a_counterexample(
     assert "Traceback" in ran.err
 
 
+# What is imported
+
+
+HEAVY = ("cattrs", "crosshair", "hypothesis", "unearth", "z3")
+IMPORTED = """
+import sys
+from kvproof.cli import run
+run(sys.argv[1:])
+print(*[name for name in {heavy} if name in sys.modules], file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (("--help",), set[str]()),
+        (("--version",), set[str]()),
+        (("subjects", "list"), {"cattrs", "hypothesis"}),
+        (("replay", "--help"), {"cattrs", "hypothesis"}),
+        (("prove", "--help"), {"cattrs", "hypothesis", "z3"}),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, tuple) else None,
+)
+def test_a_command_imports_what_is_its_own(
+    tmp_path: Path, arguments: tuple[str, ...], heavy: set[str]
+) -> None:
+    command = [sys.executable, "-c", IMPORTED.format(heavy=HEAVY), *arguments]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True
+    )
+    assert set(done.stderr.split()) == heavy
+
+
+def test_a_command_is_listed_under_the_first_sentence_of_its_own() -> None:
+    for name, sentence in (cli.COMMANDS | cli.SUBJECTS).items():
+        file = "subjects" if name in cli.SUBJECTS else name.replace("-", "_")
+        module = import_module(f"kvproof.commands.{file}")
+        described = getattr(module, f"{name.replace('-', '_')}_command").__doc__
+        assert " ".join(described.split()) == sentence
+
+
 # The gate
 
 
@@ -560,7 +602,7 @@ def test_modules_on_the_user_s_path_do_not_hide_kvproof_s_own(
     told = alone(tmp_path, *command, PYTHONPATH=path)
     assert (told.code, told.err) == (0, "")
     without = subprocess.run(
-        [sys.executable, "-c", "import kvproof.cli"],
+        [sys.executable, "-c", "import kvproof.commands.subjects"],
         env=plain | {"PYTHONPATH": path},
         cwd=tmp_path,
         capture_output=True,

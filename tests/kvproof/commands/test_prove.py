@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from invariants.proofs.catalogue import OBLIGATIONS
 from invariants.proofs.transition_system.mutants import mutants
-from kvproof.cli import app
+from kvproof.cli import app_for
 from kvproof.errors import CouldNotRun
 from kvproof.theorems.proofs import Proofs
 from kvproof.theorems.proving import run_proofs, sharing
@@ -20,7 +20,7 @@ KEYS = {"id", "rule", "verdict", "expected", "ms", "twin", "witness"}
 
 def test_the_json_tells_of_every_obligation_that_was_asked_for() -> None:
     arguments = ["prove", "--only", "eager-unsound", "--only", "pops-fit", "--json"]
-    answer = CliRunner().invoke(app, arguments)
+    answer = CliRunner().invoke(app_for(arguments), arguments)
     told = json.loads(answer.stdout)
     assert answer.exit_code == 0
     assert {entry["id"] for entry in told["obligations"]} == {"eager-unsound", "pops-fit"}

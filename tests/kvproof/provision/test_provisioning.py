@@ -17,12 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.engines.vllm import download as download_module
 from kvproof.engines.vllm import environment as environment_module
 from kvproof.engines.vllm import release as release_module
 from kvproof.engines.vllm.engine import provision_checkout
 from kvproof.engines.vllm.environment import engine_python
 from kvproof.engines.vllm.release import list_provisioned, release_source, remove_provisioned
 from kvproof.errors import CouldNotRun
+from kvproof.provision.finder import finder_in
 from kvproof.provision.indexes import (
     PYPI,
     Indexes,
@@ -84,7 +86,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Index
     made = Index(tmp_path / "index")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", made.url)
-    monkeypatch.setattr(release_module, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(download_module, "PAUSE_SECONDS", 0.0)
     return made
 
 
@@ -98,13 +100,13 @@ def leftovers(cache: Path) -> list[str]:
 
 SLOW_PROVISIONING = """
 import sys, time
-from kvproof.engines.vllm import release
-write = release._write
+from kvproof.engines.vllm import download, release
+write = download._write
 def slow_write(target, content):
     write(target, content)
     print("wrote", target, flush=True)
     time.sleep(float(sys.argv[2]))
-release._write = slow_write
+download._write = slow_write
 print("source", release.release_source(sys.argv[1]), flush=True)
 """
 
@@ -172,7 +174,7 @@ def test_a_full_disk_gives_one_line_and_leaves_nothing(
     index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index.add("0.33.0")
-    monkeypatch.setattr(release_module, "_write", no_space_left)
+    monkeypatch.setattr(download_module, "_write", no_space_left)
     with pytest.raises(CouldNotRun, match=r"the disk that holds .* is full; free some space"):
         release_source("0.33.0")
     assert leftovers(cache) == []
@@ -187,7 +189,7 @@ def test_the_next_run_works_after_a_full_disk(
 ) -> None:
     index.add("0.33.0")
     with monkeypatch.context() as full:
-        full.setattr(release_module, "_write", no_space_left)
+        full.setattr(download_module, "_write", no_space_left)
         with pytest.raises(CouldNotRun):
             release_source("0.33.0")
     assert (release_source("0.33.0") / COORDINATOR).exists()
@@ -271,7 +273,7 @@ def test_links_in_an_archive_are_left_out(index: Index, tmp_path: Path) -> None:
             member = tarfile.TarInfo(name)
             member.type, member.linkname = kind, "/etc/passwd"
             tar.addfile(member)
-    release_module.extract(archive, tmp_path / "out", lambda *_: None)
+    download_module.extract(archive, tmp_path / "out", lambda *_: None)
     assert not (tmp_path / "out").exists()
 
 
@@ -427,7 +429,7 @@ def test_variables_of_uv_and_pip_are_merged(
 def test_no_index_leaves_only_the_links(index: Index) -> None:
     found = configured_indexes({"UV_NO_INDEX": "1"})
     assert found.index_urls == ()
-    assert found.finder().sources == []
+    assert finder_in(found).sources == []
 
 
 def test_variables_of_uv_reach_pip_as_options() -> None:

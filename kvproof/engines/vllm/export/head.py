@@ -6,6 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from kvproof.engines.vllm.export.layout import plain
+from kvproof.errors import CouldNotRun
 
 if TYPE_CHECKING:  # tests export in the engine's interpreter, where there is no reader of files
     from specs.casefile import CaseFile, Found
@@ -22,7 +23,7 @@ CHECKS = {
 """Rules that the pools show at rest, with the predicate that judges it."""
 
 
-class ExportError(Exception):
+class ExportError(CouldNotRun):
     """A case that no stand-alone file can reproduce; one line says why."""
 
 
