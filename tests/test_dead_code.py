@@ -16,6 +16,8 @@ ALIVE = {
     "invariants/proofs/contracts.py:*": "CrossHair finds the contracts by their docstrings",
     f"{INSIDE}/store.py:*": "the engine calls its connector",
     f"{INSIDE}/loading.py:*": "the import system calls its finders, loaders and modules",
+    f"{INSIDE}/sources.py:*": "as above",
+    "invariants/scheduler/effort.py:f_trace_*": "the interpreter reads them of its frames",
     f"{INSIDE}/stand_ins.py:*_once": "the engine calls its logger",
     f"{INSIDE}/scheduler.py:accept_tokens": "the engine calls its grammars",
     f"{INSIDE}/scheduler.py:supports_multimodal_inputs": "the engine asks its registry",

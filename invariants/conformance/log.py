@@ -13,6 +13,19 @@ LONGEST_LINE = 1 << 26
 """Bytes: a request of the longest context has far less to say."""
 
 
+class _TwiceError(Exception):
+    """A record has a key twice, and which one counts nobody can say."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _TwiceError(f"it has the key {json.dumps(twice)} twice")
+    return record
+
+
 @dataclass(slots=True)
 class CallLog:
     """Reads one log, as often as wanted, a line at a time."""
@@ -53,7 +66,9 @@ class CallLog:
         while line := file.readline(LONGEST_LINE):
             number += 1
             try:
-                yield number, json.loads(line)
+                yield number, json.loads(line, object_pairs_hook=_once)
+            except _TwiceError as error:
+                raise CallLogError(f"{self.path}, line {number}: {error}") from None
             except (ValueError, RecursionError):
                 whole = line.endswith(b"\n")
                 if whole or len(line) == LONGEST_LINE:

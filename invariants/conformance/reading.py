@@ -140,6 +140,8 @@ def read_call(data: Any) -> Call:
     """One line after the header. Raises CallLogError."""
     word = data.get("call") if type(data) is dict else None
     cls = CALLS.get(word) if type(word) is str else None
+    if type(data) is dict and "kvproof_calls" in data:
+        raise CallLogError("a second log begins here: give each log its own file")
     if cls is None:
         raise CallLogError(f"there is no call {_short(word)}")
     return cast(Call, _fill(cls, data))

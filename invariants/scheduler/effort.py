@@ -1,13 +1,16 @@
 """Effort: does the bookkeeping of a step grow with the length of the context?
 
-Not time but function calls are counted, Python's and C's, so the answer is the same each time: a
-step that decodes one token after a short context, and one after a long context.
+Not time is counted but the instructions that the interpreter executes in the engine's own code, so
+the answer is the same each time, and a loop over all pages shows whatever it does: a step that
+decodes one token after a short context, and one after a long context.
 """
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
+from typing import Any
 
 from model.scheduler.engine import Engine
 from model.scheduler.minimum import minimum_pools
@@ -19,13 +22,11 @@ SHORT, LONG = 16, 128
 DECODED = 12
 """Tokens decoded before the step that is counted: what is new is done then."""
 BLOCK_SIZE = 4
-SLACK = 8
-"""Calls by which the long context may differ: a lookup in a larger table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Function calls of one decoding step."""
+    """Instructions of one decoding step."""
 
     cache: str
     asynchronous: bool
@@ -34,15 +35,17 @@ class Effort:
 
     @property
     def grows(self) -> bool:
-        return self.long > self.short + SLACK
+        return self.long > self.short
 
 
-def efforts(new_engine: Callable[[SchedulerSetup], Engine]) -> Iterator[Effort]:
-    """Measure every kind of cache under both schedulers."""
+def efforts(
+    new_engine: Callable[[SchedulerSetup], Engine], is_engine: Callable[[FrameType], bool]
+) -> Iterator[Effort]:
+    """Measure every kind of cache under both schedulers; ``is_engine`` says whose code it is."""
     for cache in ("full", "sliding", "mamba", "hisparse"):
         for asynchronous in (False, True):
             short, long = (
-                _calls_of_a_step(new_engine(_setup(cache, asynchronous, pages)), pages)
+                _cost_of_a_step(new_engine(_setup(cache, asynchronous, pages)), pages, is_engine)
                 for pages in (SHORT, LONG)
             )
             yield Effort(cache, asynchronous, short, long)
@@ -65,17 +68,17 @@ def _setup(cache: str, asynchronous: bool, pages: int) -> SchedulerSetup:
     return setup
 
 
-def _calls_of_a_step(engine: Engine, pages: int) -> int:
+def _cost_of_a_step(engine: Engine, pages: int, is_engine: Callable[[FrameType], bool]) -> int:
     engine.add(NewRequest(0, tuple(range(pages * BLOCK_SIZE)), DECODED * BLOCK_SIZE - 1))
     flight: list[StepPlan] = []
     for _ in range(DECODED):
         flight.append(engine.schedule())
         if len(flight) == engine.steps_in_flight_max:
             _finish(engine, flight.pop(0))
-    with _counting() as calls:
+    with _counting(is_engine) as instructions:
         flight.append(engine.schedule())
         _finish(engine, flight.pop(0))
-    return calls[0]
+    return instructions[0]
 
 
 def _finish(engine: Engine, plan: StepPlan) -> None:
@@ -92,14 +95,22 @@ def _finish(engine: Engine, plan: StepPlan) -> None:
 
 
 @contextmanager
-def _counting() -> Iterator[list[int]]:
-    calls = [0]
+def _counting(is_engine: Callable[[FrameType], bool]) -> Iterator[list[int]]:
+    instructions = [0]
 
-    def count(_frame: object, event: str, _argument: object) -> None:
-        calls[0] += event in ("call", "c_call")
+    def enter(frame: FrameType, _event: str, _argument: object) -> Any:
+        if not is_engine(frame):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return count
 
-    sys.setprofile(count)
+    def count(_frame: FrameType, event: str, _argument: object) -> Any:
+        instructions[0] += event == "opcode"
+        return count
+
+    outer = sys.gettrace()
+    sys.settrace(enter)
     try:
-        yield calls
+        yield instructions
     finally:
-        sys.setprofile(None)
+        sys.settrace(outer)

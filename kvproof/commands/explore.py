@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from invariants.rules import RULES, Rule
-from kvproof.commands.options import JsonOption, OutOption, finish
+from kvproof.commands.options import LONGEST_TIME, JsonOption, OutOption, finish
 from kvproof.errors import CouldNotRun
 from kvproof.gate.settings import read_settings
 from kvproof.reports.exploration import explored_json, show_explored
@@ -48,7 +48,9 @@ def explore_command(
     reduction: Annotated[
         bool, typer.Option("--reduction/--no-reduction", help="Abstract only: up to renaming.")
     ] = True,
-    time: Annotated[float, typer.Option(min=0.1, help="Seconds after which to give up.")] = 120.0,
+    time: Annotated[
+        float, typer.Option(min=0.1, max=LONGEST_TIME, help="Seconds after which to give up.")
+    ] = 120.0,
     max_states: Annotated[int | None, typer.Option(min=1)] = None,
     out: OutOption = None,
     json_output: JsonOption = False,

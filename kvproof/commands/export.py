@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from kvproof.engines.vllm.export.case import export_test
+from kvproof.errors import CouldNotRun
 from kvproof.reports.streams import write_file, write_out
 from specs.casefile import read_case
 
@@ -21,4 +22,6 @@ def export_command(
     if out is None:
         write_out(text)
     else:
+        if out.exists():
+            raise CouldNotRun(f"{out} is there already; remove it, or name another file")
         write_file(out, text)

@@ -38,7 +38,7 @@ def gate_command(
     unwritten = _write_junit(result, junit)
     annotate(result)
     finish(
-        unwritten or result.verdict,
+        "interrupted" if result.interrupted else unwritten or result.verdict,
         json_output,
         lambda: gate_json(result),
         lambda console: show_gate(console, result),

@@ -35,7 +35,7 @@ def conclude(outcome: Outcome, folder: Path, as_json: bool, subject: str) -> Non
     except CaseFileError as error:  # the disk filled up: what was found is shown all the same
         write_line(str(error))
     finish(
-        outcome.verdict,
+        "interrupted" if outcome.interrupted else outcome.verdict,
         as_json,
         lambda: outcome_json(outcome, paths),
         lambda console: show_outcome(console, outcome, paths),

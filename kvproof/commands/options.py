@@ -14,8 +14,8 @@ from kvproof.reports.streams import write_out, write_report
 from model.program import Level
 from specs.casefile import MAX_SEED
 
-EXIT = {"clean": 0, "counterexample": 1, "incomplete": 2}
-"""Exit code of each verdict."""
+EXIT = {"clean": 0, "counterexample": 1, "incomplete": 2, "interrupted": 130}
+"""Exit code of each verdict, and of what the user ended."""
 
 SubjectOption = Annotated[str, typer.Option(help="reference:DIALECT, vllm==VERSION or vllm@PATH.")]
 SubjectsOption = Annotated[list[str] | None, typer.Option("--subject", help="May be repeated.")]
@@ -45,7 +45,11 @@ ShadowOption = Annotated[
         help="Whether the model follows the allocator's calls, at the level of the scheduler.",
     ),
 ]
-TimeOption = Annotated[float | None, typer.Option("--time", min=0.1, help="Seconds to run.")]
+LONGEST_TIME = 10_000_000.0
+"""Seconds: a season. More, or no number, is a slip."""
+TimeOption = Annotated[
+    float | None, typer.Option("--time", min=0.1, max=LONGEST_TIME, help="Seconds to run.")
+]
 OutOption = Annotated[Path | None, typer.Option(help="Folder for the traces of findings.")]
 SeedOption = Annotated[
     int | None,

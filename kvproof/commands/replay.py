@@ -15,7 +15,7 @@ from kvproof.reports.as_json import replay_json
 from kvproof.reports.terminal import show_replayed
 from kvproof.search.replay import not_replayed, replay, subjects_of
 from kvproof.search.replayed import Replayed, verdict_of
-from kvproof.subjects.names import dialect_named, open_subject
+from kvproof.subjects.names import dialect_named, is_checkout, open_subject
 from kvproof.subjects.subject import Subject
 from model.program import Level
 from specs.casefile import CaseFile, read_case
@@ -84,7 +84,7 @@ class _Subjects:
         return self.known[name, level]
 
     def _open(self, name: str, level: Level) -> Subject | CouldNotRun:
-        if name.startswith("vllm@") and not self.trusted:
+        if not self.trusted and is_checkout(name):
             return CouldNotRun(f"the trace names a checkout; to run it, add --subject {name}")
         try:
             return self.stack.enter_context(open_subject(name, level, self.load, self.dialect))

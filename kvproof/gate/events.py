@@ -49,10 +49,12 @@ class GateResult:
     seconds: float
     notes: tuple[str, ...] = ()
     """What a reader has to know of the subjects."""
+    interrupted: bool = False
+    """Whether the user ended it before its last stage."""
 
     @property
     def verdict(self) -> Verdict:
         verdicts = {stage.verdict for stage in self.stages}
         if "counterexample" in verdicts:
             return "counterexample"
-        return "clean" if verdicts == {"clean"} else "incomplete"
+        return "clean" if verdicts == {"clean"} and not self.interrupted else "incomplete"

@@ -15,7 +15,7 @@ from kvproof.gate.events import (
     StageStarted,
 )
 from kvproof.gate.plan import Plan
-from kvproof.gate.results import NotRun, StageResult
+from kvproof.gate.results import NotRun, StageResult, was_interrupted
 from kvproof.search.outcome import Outcome
 from kvproof.subjects.names import has_level, notes_on
 from specs.casefile import CaseFileError
@@ -62,14 +62,19 @@ def run_gate(plan: Plan, observe: Observer = unseen) -> GateResult:
     for key in ("subjects", "canaries"):
         if not getattr(plan.settings, key):
             raise CouldNotRun(f"[tool.kvproof] {key} is empty: name at least one")
-    started, ended = time.monotonic(), []
-    for stage in stages_of(plan):
-        observe(StageStarted(stage.name, stage.subject))
-        ended.append(_run(stage, plan, observe))
-        observe(ended[-1])
+    started, ended, interrupted = time.monotonic(), [], False
+    try:
+        for stage in stages_of(plan):
+            observe(StageStarted(stage.name, stage.subject))
+            ended.append(_run(stage, plan, observe))
+            observe(ended[-1])
+            if was_interrupted(ended[-1].result):
+                raise KeyboardInterrupt  # it kept what it had found
+    except KeyboardInterrupt:
+        interrupted = True
     subjects = (*plan.settings.canaries, *plan.settings.subjects)
     notes = tuple(note for name in subjects for note in notes_on(name))
-    return GateResult(tuple(ended), time.monotonic() - started, notes)
+    return GateResult(tuple(ended), time.monotonic() - started, notes, interrupted)
 
 
 def _run(stage: Stage, plan: Plan, observe: Observer) -> StageEnded:

@@ -142,3 +142,8 @@ StageResult = (
     | CanaryResult
     | EffortResult
 )
+
+
+def was_interrupted(result: StageResult) -> bool:
+    """Whether the user ended the stage, and it told what it had found."""
+    return isinstance(result, SearchResult) and result.outcome.interrupted

@@ -43,7 +43,7 @@ def is_whole(entry: Path) -> bool:
         files = manifest["files"].items()
         known = manifest["version"] == MANIFEST_VERSION
         return known and all(_fingerprint(entry / name) == print_ for name, print_ in files)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return False
 
 

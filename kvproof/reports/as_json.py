@@ -71,6 +71,7 @@ def replay_json(replayed: Sequence[Replayed]) -> dict[str, Any]:
                 "expected": entry.expected,
                 "first_changed_step": entry.first_changed_step,
                 "why": entry.why,
+                "known": entry.known,
             }
             for entry in replayed
         ],

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from kvproof.errors import CouldNotRun
+from kvproof.reports.consoles import SafeConsole, shown
 
 WIDTH_OF_FILES = 160
 """Columns of a report that goes to a file or a pipe."""
@@ -23,7 +24,7 @@ def replace_what_cannot_be_encoded() -> None:
 
 def write_report(show: Callable[[Console], None]) -> None:
     """Let a report be written on a console for standard output."""
-    console = Console()
+    console = SafeConsole()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH_OF_FILES
     with console.capture() as capture:
@@ -63,4 +64,4 @@ def write_file(path: Path, text: str) -> None:
 
 def write_line(text: str) -> None:
     """One line for the user on standard error, whatever the text holds."""
-    print(f"kvproof: {' '.join(text.split())}", file=sys.stderr)
+    print(f"kvproof: {shown(' '.join(text.split()))}", file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from invariants.violation import Violation
 from kvproof.errors import CouldNotRun
 from kvproof.levels.level import WORKER_RULES, Examination, Examiner
-from kvproof.search.outcome import Outcome, Progress, unseen
+from kvproof.search.outcome import Finding, Outcome, Progress, unseen
 from kvproof.search.shrinking import small_finding
 from model.program import AnyProgram
 
@@ -86,6 +86,13 @@ class Hunt:
             return True
         return self.outcome.stopped is not None
 
+    def interrupt(self) -> None:
+        """The user wants it to end: what was found is kept, as it is. With nothing found, that is
+        all there is to say."""
+        if not self.failing:
+            raise KeyboardInterrupt
+        self.outcome.stopped, self.outcome.interrupted = "interrupted", True
+
     def stop(self, error: CouldNotRun) -> None:
         """The subject cannot go on: what was found before counts all the same."""
         if not self.failing:
@@ -113,13 +120,23 @@ def conclude(hunt: Hunt, started: float, progress: Progress) -> Outcome:
     outcome = hunt.outcome
     for violation, program in hunt.failing.values():
         progress(outcome, f"minimising {violation.rule}")
-        finding = small_finding(hunt.examiner, violation, program)
-        traces = hunt.examiner.traces(finding.violation, finding.program)
-        outcome.findings.append(replace(finding, traces=traces))
+        outcome.findings.append(_kept(hunt, violation, program))
     if hunt.only is None and hunt.examiner.watch_goals:
         outcome.unmet = hunt.examiner.unmet(outcome.goals)
     outcome.seconds = time.monotonic() - started
     return outcome
+
+
+def _kept(hunt: Hunt, violation: Violation, program: AnyProgram) -> Finding:
+    """A finding made of a failing program: a small one, or the program as it was found."""
+    if not hunt.outcome.interrupted:
+        try:
+            finding = small_finding(hunt.examiner, violation, program)
+            traces = hunt.examiner.traces(finding.violation, finding.program)
+            return replace(finding, traces=traces)
+        except KeyboardInterrupt:
+            hunt.interrupt()
+    return Finding(violation, program)
 
 
 def soak(
@@ -147,6 +164,8 @@ def soak(
                 break
     except CouldNotRun as error:
         hunt.stop(error)
+    except KeyboardInterrupt:
+        hunt.interrupt()
     return conclude(hunt, started, progress)
 
 

@@ -53,6 +53,9 @@ def search(
         except CouldNotRun as error:
             hunt.stop(error)
             break
+        except KeyboardInterrupt:
+            hunt.interrupt()
+            break
         if not found or only is not None:
             break
     return conclude(hunt, started, progress)

@@ -60,6 +60,8 @@ class Outcome:
     stopped: str | None = None
     """Why the search ended before its budget was used up, if it did."""
 
+    interrupted: bool = False
+    """Whether the user ended it: what was found by then is as it was found."""
     other: str | None = None
     """The subject that is compared with, where it is not the model."""
 

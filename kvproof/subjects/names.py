@@ -58,6 +58,15 @@ def open_subject(
     return ReferenceSubject(runs_as, compared_with or runs_as, alias or own_name)
 
 
+def is_checkout(name: str) -> bool:
+    """Whether it names code in a folder, by itself or by a name that the user gave it."""
+    try:
+        form, _ = _form(name)
+    except CouldNotRun:
+        return False
+    return isinstance(form, CheckoutName)
+
+
 def has_level(name: str, level: Level) -> bool:
     """Whether the name is one of a subject that has the level; what cannot be opened has none."""
     try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any
 
 from invariants.proofs.catalogue import OBLIGATIONS
@@ -92,6 +92,10 @@ def sharing(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
     pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=begin)
     try:
         yield pool.map
+    except KeyboardInterrupt:
+        for child in active_children():  # a solver may not look up for many seconds
+            child.kill()
+        raise
     except BrokenProcessPool as error:
         raise CouldNotRun(
             "a process that was proving died: it was killed, or there was no memory for it; "

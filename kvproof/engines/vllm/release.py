@@ -12,6 +12,8 @@ from kvproof.provision.cache import cache_root, discard, ensure, is_whole
 from model.releases import NEWEST
 
 COORDINATOR = "vllm/v1/hisparse/coordinator.py"
+PARTS = 3
+"""Numbers of a version as vLLM writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,19 @@ def remove_provisioned(version: str) -> None:
 
 
 def _parsed(version: str) -> Version:
+    """However it is written, one release is one version: 1.2 and 1.2.0.0 are 1.2.0."""
     try:
-        return Version(version)
+        parsed = Version(version)
     except InvalidVersion:
         raise CouldNotRun(
             f"{version!r} is not a version; write one such as {NEWEST.version}"
         ) from None
+    numbers = list(parsed.release)
+    while len(numbers) > PARTS and numbers[-1] == 0:
+        numbers.pop()
+    numbers += [0] * (PARTS - len(numbers))
+    written, wanted = (".".join(map(str, each)) for each in (parsed.release, numbers))
+    return Version(str(parsed).replace(written, wanted, 1))
 
 
 def _entry(version: Version) -> Path:

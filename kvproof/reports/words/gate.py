@@ -148,7 +148,7 @@ def _effort(result: EffortResult) -> Iterator[str]:
     for e in result.growing:
         scheduler = f"{e.cache}{', asynchronous' if e.asynchronous else ''}"
         yield (
-            f"{result.rule}: {scheduler}: {e.short} calls after {SHORT} pages, "
+            f"{result.rule}: {scheduler}: {e.short} instructions after {SHORT} pages, "
             f"{e.long} after {LONG}"
         )
     if result.waived is not None:

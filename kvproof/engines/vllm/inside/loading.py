@@ -21,15 +21,14 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import os
 import sys
 import typing
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kvproof.engines.vllm.inside.sources import SourceFinder, SourceLoader
 from kvproof.engines.vllm.inside.stand_ins import REAL_STAND_INS, StandInCalled
 
 # What is loaded for real, when ``source`` has it.  A trailing dot means everything below.
@@ -214,15 +213,10 @@ class _StandInLoader(importlib.abc.Loader):
         """Nothing to execute."""
 
 
-class _RealLoader(importlib.machinery.SourceFileLoader):
+class _RealLoader(SourceLoader):
     def exec_module(self, module: ModuleType) -> None:
         with _LOADING:
             super().exec_module(module)
-
-    def path_stats(self, path: str) -> Mapping[str, Any]:
-        # Python compares whole seconds, and would run the old bytecode of a checkout in which
-        # one character was changed right after the last run.
-        return {"mtime": os.stat(path).st_mtime_ns, "size": os.stat(path).st_size}
 
 
 def _is_under_test(name: str) -> bool:
@@ -234,26 +228,16 @@ def _is_under_test(name: str) -> bool:
 class _EngineFinder(importlib.abc.MetaPathFinder):
     """Decides about every module of the engine and of torch, before any other finder."""
 
-    def __init__(self, source: Path) -> None:
-        self._source = source
+    def __init__(self, sources: SourceFinder) -> None:
+        self._sources = sources
 
     def find_spec(
         self, fullname: str, path: object, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname.partition(".")[0] not in STAND_IN_ROOTS:
             return None
-        if _is_under_test(fullname) and (spec := self._real_spec(fullname)) is not None:
-            return spec
-        return importlib.machinery.ModuleSpec(fullname, _StandInLoader(), is_package=True)
-
-    def _real_spec(self, name: str) -> importlib.machinery.ModuleSpec | None:
-        path = self._source.joinpath(*name.split("."))
-        for file in (path.with_suffix(".py"), path / "__init__.py"):
-            if file.is_file():
-                return importlib.util.spec_from_file_location(
-                    name, file, loader=_RealLoader(name, str(file))
-                )
-        return None
+        real = self._sources.spec(fullname, _RealLoader) if _is_under_test(fullname) else None
+        return real or importlib.machinery.ModuleSpec(fullname, _StandInLoader(), is_package=True)
 
 
 class _MissingPackageFinder(importlib.abc.MetaPathFinder):
@@ -289,7 +273,7 @@ def install(source: Path) -> None:
         raise FileNotFoundError(f"{source} holds no vllm/v1/core/kv_cache_manager.py")
     if loaded := [root for root in STAND_IN_ROOTS if root in sys.modules]:
         raise RuntimeError(f"focused loading comes too late: {loaded[0]} is already imported")
-    sys.meta_path.insert(0, _EngineFinder(source))
+    sys.meta_path.insert(0, _EngineFinder(SourceFinder(source)))
     sys.meta_path.append(_MissingPackageFinder())
 
 

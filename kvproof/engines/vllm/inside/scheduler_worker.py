@@ -65,7 +65,9 @@ class SchedulerRunner:
     def __call__(self, message: dict[str, Any]) -> dict[str, Any]:
         """Run one program. What the engine raises is part of the answer; the rest propagates."""
         if "efforts" in message:
-            return {"efforts": [asdict(effort) for effort in efforts(self.new_engine)]}
+            return {
+                "efforts": [asdict(effort) for effort in efforts(self.new_engine, self._is_engine)]
+            }
         program = SCHEDULER.read(message["program"])
         started = time.perf_counter()
         try:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from kvproof.engines.vllm.inside.missing import unlike
+from kvproof.engines.vllm.inside.sources import SourceFinder
 from model.allocator import Allocator
 from model.events import PlainResponse
 from model.manager.actions import Action
@@ -120,6 +121,7 @@ def _make_importable(source: Path, load: str) -> tuple[type[Exception], ...]:
         install(source)
         return (StandInCalled,)
     sys.path.insert(0, str(source))
+    sys.meta_path.insert(0, SourceFinder(source))
     return ()
 
 
