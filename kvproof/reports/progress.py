@@ -15,7 +15,7 @@ from kvproof.reports.words.gate import describe_event
 from kvproof.search.outcome import Outcome
 from kvproof.search.outcome import Progress as Watcher
 
-QUIET_SECONDS = 20.0
+QUIET_SECONDS = 60.0
 """Where no bar can move, something is said so often."""
 
 

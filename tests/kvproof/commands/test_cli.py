@@ -38,7 +38,7 @@ SEARCH_KEYS = {
 FINDING_KEYS = {
     "rule", "actions", "actions_count", "first_bad_step", "evidence", "known", "cause", "trace",
 }  # fmt: skip
-REPLAY_KEYS = {"trace", "subject", "outcome", "expected", "first_changed_step", "why"}
+REPLAY_KEYS = {"trace", "subject", "outcome", "expected", "first_changed_step", "why", "known"}
 
 
 @dataclass(frozen=True)

@@ -523,7 +523,12 @@ def test_a_step_costs_as_much_after_a_long_context(oldest: Subject, newest: Subj
     ("dialect", "long", "verdict", "detail"),
     [
         ("vllm-0.33.0", 100, "clean", "1 caches and schedulers"),
-        ("vllm-0.33.0", 200, "counterexample", "I18: full, asynchronous: 100 calls after 16 pages"),
+        (
+            "vllm-0.33.0",
+            200,
+            "counterexample",
+            "I18: full, asynchronous: 100 instructions after 16 pages",
+        ),
         ("vllm-0.30.0", 200, "clean", "I18 is not judged: 0.30.0 walks all pages"),
     ],
 )

@@ -173,7 +173,7 @@ DETAILS: list[tuple[StageResult, Verdict, tuple[str, ...]]] = [
         EffortResult("I18", (Effort("full", True, 10, 99), Effort("mamba", False, 9, 9)), None),
         "counterexample",
         (
-            "I18: full, asynchronous: 10 calls after 16 pages, 99 after 128",
+            "I18: full, asynchronous: 10 instructions after 16 pages, 99 after 128",
             "2 caches and schedulers",
         ),
     ),
@@ -181,7 +181,7 @@ DETAILS: list[tuple[StageResult, Verdict, tuple[str, ...]]] = [
         EffortResult("I18", (Effort("full", False, 10, 99),), "it walks"),
         "clean",
         (
-            "I18: full: 10 calls after 16 pages, 99 after 128",
+            "I18: full: 10 instructions after 16 pages, 99 after 128",
             "I18 is not judged: it walks",
             "1 caches and schedulers",
         ),
